@@ -1,0 +1,1 @@
+"""Throughput-aware scheduling simulator and profiler for speculative decoding in LLM serving."""

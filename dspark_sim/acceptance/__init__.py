@@ -1,0 +1,101 @@
+"""What gets accepted: accept/reject outcomes with the drafter's confidence."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from dspark_sim.acceptance.law import ParametricAcceptance, geometric, minimum_variance
+from dspark_sim.acceptance.mixture import MixedAcceptance
+from dspark_sim.acceptance.published import ACCEPTANCE_LENGTHS, CONDITIONAL_RATES, ORIGINS
+from dspark_sim.acceptance.recorded import RecordedAcceptance, read_recording, write_recording
+from dspark_sim.acceptance.source import AcceptanceSource
+from dspark_sim.core import UserError, parse_number, parse_spec, shipped_dir, unknown_name
+
+__all__ = [
+    "AcceptanceSource",
+    "MixedAcceptance",
+    "ParametricAcceptance",
+    "RecordedAcceptance",
+    "geometric",
+    "list_acceptance",
+    "load_acceptance",
+    "minimum_variance",
+    "read_recording",
+    "write_recording",
+]
+
+_LAW_KEYS = {
+    "request_sd": "request_sd",
+    "token_sd": "token_sd",
+    "scale": "confidence_scale",
+    "bias": "confidence_bias",
+    "noise": "confidence_noise",
+}
+_SYNTHETIC = {"geometric": geometric, "minvar": minimum_variance}
+
+
+def load_acceptance(spec: str, num_speculative_tokens: int = 7) -> AcceptanceSource:
+    """Return the acceptance source that `spec` names.
+
+    Forms: a shipped law (`chat-dspark`, with `request_sd=, token_sd=, scale=, bias=, noise=` or
+    `auc=` after a colon), a Parquet recording (path or shipped name), `geometric:LENGTH` and
+    `minvar:LENGTH` (mean acceptance length at `num_speculative_tokens`, bonus included), or a
+    mixture by request category, `mix:math=math-dspark,default=chat-dspark`.
+    """
+    name, positional, keywords = parse_spec(spec)
+    if name == "mix":
+        return _mixture(spec, keywords, num_speculative_tokens)
+    if name in _SYNTHETIC:
+        if len(positional) != 1 or keywords:
+            raise UserError(f"acceptance '{spec}': write {name}:LENGTH, as in {name}:3.5")
+        length = parse_number(positional[0], f"acceptance '{spec}': the length")
+        return _SYNTHETIC[name](length, num_speculative_tokens)
+    if name in ORIGINS:
+        return _law(spec, name, positional, keywords)
+    path = _recording_path(spec)
+    if path is None:
+        raise unknown_name("acceptance", spec, [row["name"] for row in list_acceptance()])
+    return read_recording(path)
+
+
+def list_acceptance() -> list[dict[str, str]]:
+    """Return name and origin of every shipped law and recording, and of the synthetic forms."""
+    rows = [{"name": name, "origin": origin} for name, origin in ORIGINS.items()]
+    for path in sorted(shipped_dir("traces").glob("*.parquet")):
+        rows.append({"name": path.stem, "origin": read_recording(path).origin})
+    rows.append({"name": "geometric:LENGTH", "origin": "synthetic: every draft token alike"})
+    rows.append({"name": "minvar:LENGTH", "origin": "synthetic: vLLM's minimum-variance schedule"})
+    return rows
+
+
+def _law(
+    spec: str, name: str, positional: list[str], keywords: dict[str, str]
+) -> ParametricAcceptance:
+    if positional:
+        raise UserError(f"acceptance '{spec}': '{positional[0]}' is not of the form key=value")
+    law = ParametricAcceptance(
+        spec,
+        rates=CONDITIONAL_RATES.get(name, ()),
+        lengths=ACCEPTANCE_LENGTHS.get(name, ()),
+        origin=ORIGINS[name],
+    )
+    auc = keywords.pop("auc", None)
+    for key, value in keywords.items():
+        if key not in _LAW_KEYS:
+            raise unknown_name("key", key, [*_LAW_KEYS, "auc"], f"acceptance '{spec}'")
+        law = replace(law, **{_LAW_KEYS[key]: parse_number(value, f"acceptance '{spec}': {key}")})
+    return law if auc is None else law.with_auc(parse_number(auc, f"acceptance '{spec}': auc"))
+
+
+def _mixture(spec: str, keywords: dict[str, str], num_speculative_tokens: int) -> MixedAcceptance:
+    parts = {key: load_acceptance(value, num_speculative_tokens) for key, value in keywords.items()}
+    default = parts.pop("default", None)
+    return MixedAcceptance(spec, parts, default)
+
+
+def _recording_path(spec: str) -> Path | None:
+    for path in (Path(spec), shipped_dir("traces") / f"{spec}.parquet"):
+        if path.suffix == ".parquet" and path.is_file():
+            return path
+    return None

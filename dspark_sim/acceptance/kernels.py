@@ -1,0 +1,136 @@
+"""The acceptance kernel: one drafted block of one request, its confidences and its outcome."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from dspark_sim.acceptance.luck import ACCEPT, DIFFICULTY, NOISE, RESPONSE, normal, uniform
+
+
+class AcceptanceTables(NamedTuple):
+    """Laws and recordings as arrays, bound to the requests of one run.
+
+    A request belongs to a *member*: a parametric law or a pool of recorded responses. L members,
+    N requests, γ the longest draft, P recorded positions, Q recorded responses.
+    """
+
+    member: NDArray[np.int32]  # (N,)
+    recorded: NDArray[np.bool_]  # (L,)
+    intercept: NDArray[np.float64]  # (L, γ + 1, γ), by draft length and position
+    request_sd: NDArray[np.float64]  # (L,)
+    token_sd: NDArray[np.float64]  # (L,)
+    confidence_scale: NDArray[np.float64]  # (L, γ), on the logit
+    confidence_bias: NDArray[np.float64]  # (L, γ)
+    confidence_noise: NDArray[np.float64]  # (L,)
+    pool_start: NDArray[np.int64]  # (L + 1,), into pool_response
+    pool_response: NDArray[np.int64]  # members' responses, one after the other
+    first_response: NDArray[np.int64]  # (N,), -1 where luck chooses
+    response_start: NDArray[np.int64]  # (Q + 1,), into the recorded positions
+    recorded_accepted: NDArray[np.int16]  # (P,)
+    recorded_confidence: NDArray[np.float32]  # (P, γ)
+
+
+@njit(cache=True)
+def sigmoid(x: float) -> float:
+    """Return the logistic function of `x`."""
+    return 1.0 / (1.0 + math.exp(-x))
+
+
+@njit(cache=True)
+def _response(tables: AcceptanceTables, request: int, key: np.uint64, segment: int) -> int:
+    if segment == 0 and tables.first_response[request] >= 0:
+        return tables.first_response[request]
+    member = tables.member[request]
+    start = tables.pool_start[member]
+    count = tables.pool_start[member + 1] - start
+    pick = int(uniform(key, segment, RESPONSE) * count)
+    return tables.pool_response[start + pick]
+
+
+@njit(cache=True)
+def locate(
+    tables: AcceptanceTables, request: int, key: np.uint64, position: int, cursor: NDArray[np.int64]
+) -> int:
+    """Return the recorded row of an output position, moving `cursor` (3,) forward.
+
+    The cursor holds (segment, output position where it begins, response). Past the end of a
+    response the request goes on with a further one of its pool, chosen by its luck.
+    """
+    if cursor[2] < 0:
+        cursor[2] = _response(tables, request, key, 0)
+    start = tables.response_start[cursor[2]]
+    length = tables.response_start[cursor[2] + 1] - start
+    while position - cursor[1] >= length:
+        cursor[0] += 1
+        cursor[1] += length
+        cursor[2] = _response(tables, request, key, cursor[0])
+        start = tables.response_start[cursor[2]]
+        length = tables.response_start[cursor[2] + 1] - start
+    return start + position - cursor[1]
+
+
+@njit(cache=True)
+def draft_block(
+    tables: AcceptanceTables,
+    request: int,
+    key: np.uint64,
+    level: float,
+    position: int,
+    draft_len: int,
+    want_confidence: bool,
+    cursor: NDArray[np.int64],
+    confidence: NDArray[np.float64],
+) -> int:
+    """Draft `draft_len` tokens from an output position; return how many would be accepted.
+
+    Writes the drafter's confidence into `confidence` (γ,) if wanted. `level` is the request's
+    standard normal level; the j-th token stands at output position ``position + j - 1`` and is
+    tested against that position's own luck.
+    """
+    member = tables.member[request]
+    if tables.recorded[member]:
+        row = locate(tables, request, key, position, cursor)
+        if want_confidence:
+            for j in range(draft_len):
+                confidence[j] = _view(
+                    tables, member, j, tables.recorded_confidence[row, j], key, position + j
+                )
+        return min(draft_len, tables.recorded_accepted[row])
+    request_part = tables.request_sd[member] * level
+    token_sd = tables.token_sd[member]
+    accepted = 0
+    alive = True
+    for j in range(draft_len):
+        logit = tables.intercept[member, draft_len, j] + request_part
+        if token_sd > 0.0:
+            logit += token_sd * normal(key, position + j, DIFFICULTY)
+        rate = sigmoid(logit)
+        alive = alive and uniform(key, position + j, ACCEPT) < rate
+        if alive:
+            accepted += 1
+        elif not want_confidence:
+            break
+        if want_confidence:
+            confidence[j] = _view(tables, member, j, rate, key, position + j)
+    return accepted
+
+
+@njit(cache=True)
+def _view(
+    tables: AcceptanceTables, member: int, j: int, rate: float, key: np.uint64, position: int
+) -> float:
+    """Return what the drafter reports where the truth (or the recording) says `rate`."""
+    scale = tables.confidence_scale[member, j]
+    bias = tables.confidence_bias[member, j]
+    noise = tables.confidence_noise[member]
+    if (scale == 1.0 and bias == 0.0 and noise == 0.0) or rate <= 0.0 or rate >= 1.0:
+        return rate
+    logit = scale * (math.log(rate) - math.log1p(-rate)) + bias
+    if noise > 0.0:
+        logit += noise * normal(key, position, NOISE)
+    return sigmoid(logit)

@@ -1,0 +1,174 @@
+"""What an acceptance source is, and how sources become arrays for one run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+from dspark_sim.acceptance.kernels import AcceptanceTables, draft_block
+from dspark_sim.acceptance.luck import DIFFICULTY, normal, request_key
+from dspark_sim.core import UserError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Member:
+    """One law or one pool of recorded responses, as arrays; K is its longest draft.
+
+    `confidence` is (scale (K,), bias (K,), noise): what the drafter reports where the rate is p is
+    ``sigmoid(scale * logit(p) + bias + noise * z)``.
+    """
+
+    confidence: tuple[NDArray[np.float64], NDArray[np.float64], float]
+    intercept: dict[int, NDArray[np.float64]] = field(default_factory=dict)  # by draft length
+    request_sd: float = 0.0
+    token_sd: float = 0.0
+    responses: tuple[NDArray[np.int16], ...] = ()  # accepted length per output position
+    response_confidence: tuple[NDArray[np.float32], ...] = ()  # (positions, K) each
+    mapping: dict[int, int] = field(default_factory=dict)  # request index -> response
+
+
+class AcceptanceSource(ABC):
+    """Accept/reject outcomes with the drafter's confidence, for any request and output position.
+
+    Attributes
+    ----------
+    name, origin : str
+    max_draft_len : int
+        Longest block the source can answer for.
+    """
+
+    name: str
+    origin: str
+
+    @property
+    @abstractmethod
+    def max_draft_len(self) -> int:
+        """Longest block, in draft tokens."""
+
+    @abstractmethod
+    def members(self) -> list[Member]:
+        """Return the laws and pools that requests are divided among."""
+
+    def assign(self, categories: Sequence[str]) -> NDArray[np.int32]:
+        """Return the member of each request by its category, shape (n,)."""
+        return np.zeros(len(categories), dtype=np.int32)
+
+    def tables(
+        self,
+        categories: Sequence[str],
+        max_draft_len: int,
+        confidence_scale: float = 1.0,
+        confidence_bias: float = 0.0,
+    ) -> AcceptanceTables:
+        """Bind the source to the requests of one run.
+
+        `confidence_scale` and `confidence_bias` distort what the policy sees, on the logit.
+        """
+        if not 0 <= max_draft_len <= self.max_draft_len:
+            raise UserError(
+                f"{max_draft_len} draft tokens are more than acceptance '{self.name}' knows: "
+                f"it answers for 0 to {self.max_draft_len}"
+            )
+        distortion = (confidence_scale, confidence_bias)
+        return _tables(
+            self.members(), self.assign(categories), max(max_draft_len, 1), distortion
+        )
+
+    def block(
+        self,
+        request_index: NDArray[np.int64],
+        output_position: NDArray[np.int64],
+        draft_len: int | None = None,
+        seed: int = 0,
+        categories: Sequence[str] | None = None,
+    ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Return confidence (n, γ) and accepted length (n,) of blocks drafted at n positions."""
+        length = self.max_draft_len if draft_len is None else draft_len
+        requests = np.asarray(request_index, dtype=np.int64)
+        names = [""] * (int(requests.max()) + 1) if categories is None else categories
+        bound = self.tables(names, length)
+        positions = np.asarray(output_position, dtype=np.int64)
+        return _blocks(bound, seed, requests, positions, length)
+
+
+@njit(cache=True)
+def _blocks(  # type: ignore[no-untyped-def]
+    tables: AcceptanceTables,
+    seed: int,
+    requests: NDArray[np.int64],
+    positions: NDArray[np.int64],
+    draft_len: int,
+):
+    confidence = np.zeros((len(requests), draft_len))
+    accepted = np.zeros(len(requests), dtype=np.int64)
+    for i in range(len(requests)):
+        key = request_key(seed, requests[i])
+        cursor = np.array([0, 0, -1])
+        accepted[i] = draft_block(
+            tables,
+            requests[i],
+            key,
+            normal(key, -1, DIFFICULTY),
+            positions[i],
+            draft_len,
+            True,
+            cursor,
+            confidence[i],
+        )
+    return confidence, accepted
+
+
+def _tables(
+    members: list[Member],
+    assigned: NDArray[np.int32],
+    gamma: int,
+    distortion: tuple[float, float],
+) -> AcceptanceTables:
+    shape = (len(members), gamma)
+    intercept = np.zeros((len(members), gamma + 1, gamma))
+    scale, bias = np.ones(shape), np.zeros(shape)
+    first = np.full(len(assigned), -1, dtype=np.int64)
+    pool_start, lengths = [0], []
+    accepted: list[NDArray[np.int16]] = []
+    confidences: list[NDArray[np.float32]] = []
+    for index, member in enumerate(members):
+        for k in range(1, gamma + 1):
+            if member.intercept:
+                intercept[index, k, :k] = member.intercept[k]
+        width = min(gamma, len(member.confidence[0]))
+        scale[index, :width] = member.confidence[0][:width] * distortion[0]
+        bias[index, :width] = member.confidence[1][:width] * distortion[0] + distortion[1]
+        for request, response in member.mapping.items():
+            if request < len(first) and assigned[request] == index:
+                first[request] = pool_start[-1] + response
+        accepted.extend(member.responses)
+        confidences.extend(block[:, :gamma] for block in member.response_confidence)
+        lengths.extend(len(response) for response in member.responses)
+        pool_start.append(len(lengths))
+    return AcceptanceTables(
+        member=np.ascontiguousarray(assigned, dtype=np.int32),
+        recorded=np.array([bool(member.responses) for member in members]),
+        intercept=intercept,
+        request_sd=np.array([member.request_sd for member in members]),
+        token_sd=np.array([member.token_sd for member in members]),
+        confidence_scale=scale,
+        confidence_bias=bias,
+        confidence_noise=np.array([m.confidence[2] * distortion[0] for m in members]),
+        pool_start=np.array(pool_start, dtype=np.int64),
+        pool_response=np.arange(len(lengths), dtype=np.int64),
+        first_response=first,
+        response_start=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
+        recorded_accepted=np.concatenate([*accepted, np.zeros(0, np.int16)]),
+        recorded_confidence=np.concatenate(
+            [*confidences, np.zeros((0, gamma), np.float32)], axis=0, dtype=np.float32
+        ),
+    )

@@ -1,0 +1,178 @@
+"""How much to verify: verification-length policies, one pure rule per file."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dspark_sim.core import UserError, expand_range, parse_number, parse_spec, unknown_name
+from dspark_sim.policies import rules
+from dspark_sim.policies.kernel_policy import KernelPolicy
+from dspark_sim.policies.view import BelievedCost, DraftView, Policy, SchedulerView
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "POLICIES",
+    "BelievedCost",
+    "DraftView",
+    "KernelPolicy",
+    "Policy",
+    "SchedulerView",
+    "expand_policy",
+    "list_policies",
+    "load_policy",
+    "policy_draft_len",
+]
+
+
+def _none(spec: str, gamma: int, args: list[str], keywords: dict[str, str]) -> KernelPolicy:
+    """No speculation: nothing is drafted, one token per step."""
+    _expect(spec, args, keywords, 0)
+    return KernelPolicy(spec, rules.FIXED, 0, (0.0,), needs_confidence=False)
+
+
+def _fixed(spec: str, gamma: int, args: list[str], keywords: dict[str, str]) -> KernelPolicy:
+    """fixed:K drafts and verifies K tokens; fixed:K,gamma=G drafts G and verifies K."""
+    _expect(spec, args, keywords, 1, "gamma")
+    length = _whole(spec, "K", args[0])
+    drafted = _whole(spec, "gamma", keywords["gamma"]) if "gamma" in keywords else length
+    if drafted < length:
+        raise UserError(f"policy '{spec}': gamma must be at least K = {length}, got {drafted}")
+    return KernelPolicy(spec, rules.FIXED, drafted, (float(length),), needs_confidence=False)
+
+
+def _threshold(spec: str, gamma: int, args: list[str], keywords: dict[str, str]) -> KernelPolicy:
+    """threshold:TAU keeps tokens while confidence >= TAU; on=survival tests the product."""
+    _expect(spec, args, keywords, 1, "on")
+    tau = parse_number(args[0], f"policy '{spec}': TAU")
+    if not 0.0 <= tau <= 1.0:
+        raise UserError(f"policy '{spec}': TAU must lie in 0..1, got {tau:g}")
+    on = keywords.get("on", "confidence")
+    if on not in ("confidence", "survival"):
+        raise unknown_name("value of on", on, ("confidence", "survival"), f"policy '{spec}'")
+    return KernelPolicy(spec, rules.THRESHOLD, gamma, (tau, float(on == "survival")))
+
+
+def _dspark(spec: str, gamma: int, args: list[str], keywords: dict[str, str]) -> KernelPolicy:
+    """Algorithm 1: live survival, admit while expected throughput rises, stop at the first miss."""
+    _expect(spec, args, keywords, 0)
+    return KernelPolicy(spec, rules.DSPARK, gamma)
+
+
+def _lagged(
+    rule: int, believes: str, usual_lag: int, spec: str, gamma: int, args: list[str],
+    keywords: dict[str, str],
+) -> KernelPolicy:  # fmt: skip
+    """Budget from survival `lag` steps old by global search, tokens by live survival."""
+    _expect(spec, args, keywords, 0, "lag")
+    lag = _whole(spec, "lag", keywords.get("lag", str(usual_lag)))
+    if lag > 3:
+        raise UserError(f"policy '{spec}': lag must lie in 0..3, got {lag}")
+    return KernelPolicy(spec, rule, gamma, lag=lag, believes=believes)
+
+
+def _oracle(spec: str, gamma: int, args: list[str], keywords: dict[str, str]) -> KernelPolicy:
+    """Verifies only drafts that will be accepted. A yardstick: not lossless."""
+    _expect(spec, args, keywords, 0)
+    return KernelPolicy(spec, rules.ORACLE, gamma, needs_confidence=False, knows_outcomes=True)
+
+
+POLICIES: dict[str, Callable[[str, int, list[str], dict[str, str]], KernelPolicy]] = {
+    "none": _none,
+    "fixed": _fixed,
+    "threshold": _threshold,
+    "dspark": _dspark,
+    "dspark-async": partial(_lagged, rules.DSPARK_ASYNC, "truth", 2),
+    "vllm": partial(_lagged, rules.VLLM, "monotone", 1),
+    "oracle": _oracle,
+}
+
+_ORIGINS = {
+    "none": "plain decoding, no drafting",
+    "fixed:K[,gamma=G]": "the same length for every request (every engine's default)",
+    "threshold:TAU[,on=survival]": "arXiv 2607.05147, Fig. 5",
+    "dspark": "arXiv 2607.05147, Algorithm 1 (early stop)",
+    "dspark-async[:lag=2]": "arXiv 2607.05147, section 5.2",
+    "vllm[:lag=1]": "vLLM pull request 47808",
+    "oracle": "knows the true outcomes; not lossless",
+}
+
+
+def load_policy(spec: str, num_speculative_tokens: int = 7) -> Policy:
+    """Return a fresh policy: a built-in `NAME:ARGS`, or `package.module:Name` of the user's own.
+
+    A user's own is a class (called with `num_speculative_tokens` if it takes it, else with
+    nothing), an instance, or a plain function of the view.
+    """
+    name, args, keywords = parse_spec(spec)
+    if name in POLICIES:
+        return POLICIES[name](spec.strip(), num_speculative_tokens, args, dict(keywords))
+    if "." in name and args and not keywords and len(args) == 1:
+        return _imported(name, args[0], num_speculative_tokens)
+    raise unknown_name("policy", name, [*POLICIES, "package.module:Name"])
+
+
+def expand_policy(spec: str) -> list[str]:
+    """Expand a range in the first argument: `threshold:0.1..0.3:0.1` gives three policies."""
+    name, colon, rest = spec.strip().partition(":")
+    first, comma, others = rest.partition(",")
+    if name not in POLICIES or ".." not in first:
+        return [spec.strip()]
+    values = expand_range(first, f"policy '{spec}'")
+    return [f"{name}{colon}{value:g}{comma}{others}" for value in values]
+
+
+def list_policies() -> list[dict[str, str]]:
+    """Return name and origin of every built-in policy."""
+    return [{"name": name, "origin": origin} for name, origin in _ORIGINS.items()]
+
+
+def policy_draft_len(policy: Policy, num_speculative_tokens: int) -> int:
+    """Return γ of a policy: its own `max_draft_len` if it has one."""
+    return int(getattr(policy, "max_draft_len", num_speculative_tokens))
+
+
+class _FunctionPolicy:
+    def __init__(self, function: Callable[[SchedulerView], Any]) -> None:
+        self.verify_lengths = function
+
+
+def _imported(module_name: str, attribute: str, num_speculative_tokens: int) -> Policy:
+    if str(Path.cwd()) not in sys.path:
+        sys.path.insert(0, str(Path.cwd()))
+    try:
+        target = getattr(importlib.import_module(module_name), attribute)
+    except (ImportError, AttributeError) as error:
+        raise UserError(f"policy '{module_name}:{attribute}' cannot be imported: {error}") from None
+    if isinstance(target, type):
+        try:
+            target = target(num_speculative_tokens=num_speculative_tokens)
+        except TypeError:
+            target = target()
+    if hasattr(target, "verify_lengths"):
+        return target  # type: ignore[no-any-return]
+    if callable(target):
+        return _FunctionPolicy(target)
+    raise UserError(
+        f"policy '{module_name}:{attribute}' is neither callable nor has it verify_lengths(view)"
+    )
+
+
+def _whole(spec: str, what: str, text: str) -> int:
+    value = parse_number(text, f"policy '{spec}': {what}")
+    if value != int(value) or value < 0:
+        raise UserError(f"policy '{spec}': {what} must be a whole number of 0 or more, got {text}")
+    return int(value)
+
+
+def _expect(spec: str, args: list[str], keywords: dict[str, str], count: int, *known: str) -> None:
+    if len(args) != count:
+        raise UserError(f"policy '{spec}' takes {count} plain argument(s), got {len(args)}")
+    for key in keywords:
+        if key not in known:
+            raise unknown_name("key", key, known or ["(none)"], f"policy '{spec}'")

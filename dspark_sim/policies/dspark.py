@@ -1,0 +1,65 @@
+"""DSpark's scheduler: Algorithm 1, and its asynchronous form (arXiv 2607.05147, 3.2.2 and 5.2)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from numba import njit
+
+from dspark_sim.policies.search import (
+    allocate_budget,
+    global_budget,
+    open_candidates,
+    take_candidate,
+)
+
+if TYPE_CHECKING:
+    from dspark_sim.policies.kernel_policy import Decision
+
+
+@njit(cache=True)
+def dspark(step: Decision) -> None:
+    """Admit tokens by live survival while Θ = τ · SPS(B) strictly rises; stop at the first miss.
+
+    The stop makes the admission of a token independent of itself and of later ones, which keeps
+    the output lossless; it finds the best length only where Θ has one peak.
+    """
+    num = step.clock[0]
+    tokens_in_batch = num + step.clock[1]
+    fixed_ns = step.clock[3] + step.clock[4]
+    size = open_candidates(step.survival, step.draft_len, num, step.verify_len, step.heap)
+    if step.verify_ns[tokens_in_batch] < 0:
+        return
+    expected = float(num)
+    rate = expected / (fixed_ns + step.verify_ns[tokens_in_batch])
+    while size > 0 and tokens_in_batch + 1 < len(step.verify_ns):
+        best = step.heap[0]
+        expected += step.survival[best, step.verify_len[best]]
+        tokens_in_batch += 1
+        cost = step.verify_ns[tokens_in_batch]
+        if cost < 0 or expected / (fixed_ns + cost) <= rate:
+            break
+        rate = expected / (fixed_ns + cost)
+        size = take_candidate(step.survival, step.draft_len, step.verify_len, step.heap, size)
+
+
+@njit(cache=True)
+def dspark_async(step: Decision) -> None:
+    """Take the budget from stale survival by global search, the tokens by live survival.
+
+    A budget that is older than the drafts it is spent on is what keeps this form lossless. A
+    request without history counts survival 1.
+    """
+    num = step.clock[0]
+    budget = global_budget(
+        step.stale,
+        step.draft_len,
+        num,
+        float(num),
+        num + step.clock[1],
+        step.clock[3] + step.clock[4],
+        step.verify_ns,
+        step.depth,
+        step.heap,
+    )
+    allocate_budget(step.survival, step.draft_len, num, budget, step.verify_len, step.heap)

@@ -1,0 +1,102 @@
+"""Built-in policies: a rule that runs as a Numba kernel, and the step it decides on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray  # noqa: TC002
+
+from dspark_sim.core import UserError
+
+if TYPE_CHECKING:
+    from dspark_sim.policies.view import SchedulerView
+
+LAGS = 3
+
+
+class Decision(NamedTuple):
+    """One step as a rule's kernel sees it, for the first `num` of the rows. Shapes as in the view.
+
+    `clock` is (num, prefill_tokens, num_sampling, fixed_ns, draft_ns of this step). `accepted` is
+    read by the oracle alone. `memory` is the policy's own, kept between steps. `depth` and `heap`
+    are scratch.
+    """
+
+    clock: NDArray[np.int64]  # (5,)
+    draft_len: NDArray[np.int64]  # (R,)
+    confidence: NDArray[np.float64]  # (R, γ)
+    survival: NDArray[np.float64]  # (R, γ), live
+    stale: NDArray[np.float64]  # (R, γ), as old as the policy's lag
+    last_verify_len: NDArray[np.int64]  # (R,)
+    last_accepted: NDArray[np.int64]  # (R,), censored
+    verify_ns: NDArray[np.int64]  # (M + 1,), believed
+    memory: NDArray[np.float64]  # (P,)
+    accepted: NDArray[np.int64]  # (R,), the oracle's door
+    verify_len: NDArray[np.int64]  # (R,), the answer
+    depth: NDArray[np.int64]  # (R,)
+    heap: NDArray[np.int64]  # (R,)
+
+
+@dataclass(frozen=True)
+class KernelPolicy:
+    """A built-in rule.
+
+    Attributes
+    ----------
+    name : str
+        As the user writes it, e.g. `fixed:3`.
+    rule : int
+        Which kernel decides.
+    max_draft_len : int
+        γ, tokens each request drafts.
+    params : tuple of float
+    lag : int
+        Age in steps of the survival in `stale`.
+    needs_confidence : bool
+    believes : str
+        How the cost table is read: "truth" or "monotone".
+    knows_outcomes : bool
+        True for the oracle, which is not lossless.
+    memory : tuple of float
+        What the rule remembers at the start.
+    """
+
+    name: str
+    rule: int
+    max_draft_len: int
+    params: tuple[float, ...] = ()
+    lag: int = 0
+    needs_confidence: bool = True
+    believes: str = "truth"
+    knows_outcomes: bool = False
+    memory: tuple[float, ...] = field(default=())
+
+    def verify_lengths(self, view: SchedulerView) -> NDArray[np.int64]:
+        """Return verify_len (R,), the same as inside the engine."""
+        from dspark_sim.policies.rules import decide
+
+        if self.knows_outcomes:
+            raise UserError(f"policy '{self.name}' needs true outcomes, which no view holds")
+        num = view.num_requests
+        drafting = int((view.draft_len > 0).sum())
+        longest = int(view.draft_len.max(initial=0))
+        clock = [num, view.prefill_tokens, view.num_sampling, view.cost.fixed_ns]
+        decision = Decision(
+            clock=np.array([*clock, view.cost.draft_ns[drafting, longest]], dtype=np.int64),
+            draft_len=view.draft_len,
+            confidence=view.confidence,
+            survival=view.survival,
+            stale=np.ascontiguousarray(view.lagged_survival(self.lag)),
+            last_verify_len=view.last_verify_len,
+            last_accepted=view.last_accepted,
+            verify_ns=view.cost.verify_ns,
+            memory=np.array(self.memory, dtype=np.float64),
+            accepted=np.zeros(num, dtype=np.int64),
+            verify_len=np.zeros(num, dtype=np.int64),
+            depth=np.zeros(num, dtype=np.int64),
+            heap=np.zeros(num, dtype=np.int64),
+        )
+        decide(self.rule, np.array([*self.params, 0.0]), decision)
+        return decision.verify_len

@@ -1,0 +1,335 @@
+"""Kernels of the step: draft, decide, price, commit; and the loop over steps."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+
+from dspark_sim.acceptance.kernels import draft_block
+from dspark_sim.policies.kernel_policy import LAGS, Decision
+from dspark_sim.policies.rules import decide
+from dspark_sim.simulator import state as s
+from dspark_sim.simulator.admission import (
+    add_gap,
+    admit,
+    complete,
+    emit_prefill_token,
+    grow,
+    ingest,
+    release,
+    schedule_prefill,
+)
+
+if TYPE_CHECKING:
+    from dspark_sim.acceptance.kernels import AcceptanceTables
+    from dspark_sim.simulator.state import Engine, Rule, State
+
+
+@njit(cache=True)
+def begin_step(engine: Engine, state: State) -> int:
+    """Admit, and gather the step's rows; jump over idle time. Return DONE or READY_TO_DRAFT."""
+    clock = state.clock
+    while True:
+        ingest(engine, state)
+        grow(engine, state)
+        admit(engine, state, schedule_prefill(engine, state))
+        if clock[s.RUNNING] > 0:
+            _gather(state)
+            return s.READY_TO_DRAFT
+        if clock[s.VISIBLE] == clock[s.TAIL]:
+            return s.DONE
+        following = state.queue[clock[s.VISIBLE] % len(state.queue)]
+        clock[s.NOW] = max(clock[s.NOW], state.requests[s.READY, following])
+
+
+@njit(cache=True)
+def _gather(state: State) -> None:
+    """Collect decoding requests into rows, in order of admission, and count the prefill."""
+    clock, slots, rows = state.clock, state.slots, state.rows
+    decodes = prefill_tokens = prefill_requests = ending = 0
+    for place in range(clock[s.RUNNING]):
+        slot = slots[s.ORDER, place]
+        missing = slots[s.PREFILL_TARGET, slot] - slots[s.PREFILLED, slot]
+        if missing == 0:
+            rows[s.ROW_SLOT, decodes] = slot
+            rows[s.ROW_LAST_V, decodes] = slots[s.LAST_VERIFY, slot]
+            rows[s.ROW_LAST_A, decodes] = slots[s.LAST_ACCEPTED, slot]
+            decodes += 1
+        elif slots[s.CHUNK, slot] > 0:
+            prefill_tokens += slots[s.CHUNK, slot]
+            prefill_requests += 1
+            ending += slots[s.CHUNK, slot] == missing
+    clock[s.DECODES] = decodes
+    clock[s.PREFILL_TOKENS] = prefill_tokens
+    clock[s.PREFILL_REQUESTS] = prefill_requests
+    clock[s.SAMPLING] = decodes + ending
+
+
+@njit(cache=True)
+def plan_drafts(engine: Engine, state: State) -> None:
+    """Let every request draft γ tokens: what happens unless a policy says otherwise."""
+    for r in range(state.clock[s.DECODES]):
+        state.rows[s.ROW_DRAFT, r] = engine.gamma
+
+
+@njit(cache=True)
+def draft(
+    acceptance: AcceptanceTables, state: State, want_confidence: bool, lag: int
+) -> None:
+    """Draft the rows' blocks: confidence for the policy, and the outcome hidden from it."""
+    rows, slots, requests = state.rows, state.slots, state.requests
+    for r in range(state.clock[s.DECODES]):
+        slot = rows[s.ROW_SLOT, r]
+        request = slots[s.REQUEST, slot]
+        length = rows[s.ROW_DRAFT, r]
+        rows[s.ROW_ACCEPTED, r] = draft_block(
+            acceptance,
+            request,
+            state.key[slot],
+            state.level[slot],
+            requests[s.EMITTED, request],
+            length,
+            want_confidence,
+            state.cursor[slot],
+            state.confidence[r],
+        )
+        if want_confidence:
+            survival = 1.0
+            for j in range(state.confidence.shape[1]):
+                if j >= length:
+                    state.confidence[r, j] = 0.0
+                survival *= state.confidence[r, j]
+                state.survival[r, j] = survival
+            for j in range(state.confidence.shape[1]):
+                if lag == 0:
+                    state.stale[r, j] = state.survival[r, j]
+                else:
+                    state.stale[r, j] = state.history[slot, lag - 1, j]
+
+
+@njit(cache=True)
+def _drafting(state: State) -> tuple[int, int, int]:
+    """Return requests that draft, their longest draft and all draft tokens."""
+    num = longest = total = 0
+    for r in range(state.clock[s.DECODES]):
+        length = state.rows[s.ROW_DRAFT, r]
+        num += length > 0
+        longest = max(longest, length)
+        total += length
+    return num, longest, total
+
+
+@njit(cache=True)
+def kv_tokens_read(state: State) -> int:
+    """Return KV tokens the step reads: every decode's context, every chunk up to its end."""
+    slots, requests, total = state.slots, state.requests, 0
+    for place in range(state.clock[s.RUNNING]):
+        slot = slots[s.ORDER, place]
+        if slots[s.PREFILLED, slot] == slots[s.PREFILL_TARGET, slot]:
+            request = slots[s.REQUEST, slot]
+            total += requests[s.PROMPT, request] + requests[s.EMITTED, request]
+        elif slots[s.CHUNK, slot] > 0:
+            total += slots[s.PREFILLED, slot] + slots[s.CHUNK, slot]
+    return total
+
+
+@njit(cache=True)
+def apply_rule(rule: Rule, state: State) -> None:
+    """Let a built-in rule write the rows' verify lengths."""
+    clock, rows = state.clock, state.rows
+    num = clock[s.DECODES]
+    drafting, longest, _ = _drafting(state)
+    fixed_ns = rule.overhead_ns + rule.request_ns[num + clock[s.PREFILL_REQUESTS]]
+    if rule.context_ns > 0.0:
+        fixed_ns += np.int64(np.rint(rule.context_ns * kv_tokens_read(state)))
+    decision = Decision(
+        np.array(
+            [
+                num,
+                clock[s.PREFILL_TOKENS],
+                clock[s.SAMPLING],
+                fixed_ns,
+                rule.draft_ns[drafting, longest],
+            ],
+            dtype=np.int64,
+        ),
+        rows[s.ROW_DRAFT],
+        state.confidence,
+        state.survival,
+        state.stale,
+        rows[s.ROW_LAST_V],
+        rows[s.ROW_LAST_A],
+        rule.verify_ns,
+        rule.memory,
+        rows[s.ROW_ACCEPTED],
+        rows[s.ROW_VERIFY],
+        rows[s.ROW_DEPTH],
+        rows[s.ROW_HEAP],
+    )
+    decide(rule.rule, rule.params, decision)
+
+
+@njit(cache=True)
+def finish_step(engine: Engine, state: State, keep_history: bool) -> int:
+    """Price the step, let its time pass, commit its tokens. Return OUT_OF_RANGE or DONE."""
+    clock, counters, rows = state.clock, state.counters, state.rows
+    drafting, longest, drafted = _drafting(state)
+    verified = 0
+    for r in range(clock[s.DECODES]):
+        verified += rows[s.ROW_VERIFY, r]
+    batch_tokens = clock[s.DECODES] + verified + clock[s.PREFILL_TOKENS]
+    step_ns = _step_ns(engine, state, batch_tokens, drafting, longest)
+    if step_ns < 0:
+        clock[s.BAD_TOKENS] = batch_tokens
+        return s.OUT_OF_RANGE
+    start = clock[s.NOW]
+    clock[s.NOW] = start + step_ns
+    tokens, accepted = counters[s.C_TOKENS], counters[s.C_ACCEPTED]
+    held = engine.kv_blocks - clock[s.KV_FREE]
+    waiting = clock[s.VISIBLE] - clock[s.HEAD] + clock[s.STACKED]
+    counters[s.C_STEPS] += 1
+    counters[s.C_DECODE_STEPS] += clock[s.DECODES] > 0
+    counters[s.C_REQUEST_STEPS] += clock[s.DECODES]
+    counters[s.C_DRAFTED] += drafted
+    counters[s.C_VERIFIED] += verified
+    counters[s.C_EAGER] += engine.eager[batch_tokens]
+    requests = clock[s.DECODES] + clock[s.PREFILL_REQUESTS]
+    counters[s.C_EXTENDED] += engine.extended[batch_tokens] or engine.extended_requests[requests]
+    counters[s.C_CLAMPED] += engine.clamped[batch_tokens]
+    counters[s.C_BATCH_TOKENS] += batch_tokens
+    counters[s.C_PREFILL_TOKENS] += clock[s.PREFILL_TOKENS]
+    counters[s.C_BUSY_NS] += step_ns
+    counters[s.C_KV_BLOCK_NS] += held * step_ns
+    counters[s.C_RUNNING_NS] += clock[s.RUNNING] * step_ns
+    _commit(engine, state, keep_history)
+    if engine.record_steps:
+        record = state.steps[clock[s.NUM_STEPS]]
+        record[0] = start
+        record[1] = step_ns
+        record[2] = clock[s.DECODES]
+        record[3] = clock[s.PREFILL_TOKENS]
+        record[4] = batch_tokens
+        record[5] = drafted
+        record[6] = verified
+        record[7] = counters[s.C_ACCEPTED] - accepted
+        record[8] = counters[s.C_TOKENS] - tokens
+        record[9] = waiting
+        record[10] = held
+        record[11] = engine.eager[batch_tokens]
+        clock[s.NUM_STEPS] += 1
+    _watch_window(engine, state)
+    return s.DONE
+
+
+@njit(cache=True)
+def _step_ns(
+    engine: Engine, state: State, batch_tokens: int, drafting: int, longest: int
+) -> int:
+    """Return overhead + draft + verify + requests + context, or -1 outside the table."""
+    if engine.verify_ns[batch_tokens] < 0:
+        return -1
+    requests = state.clock[s.DECODES] + state.clock[s.PREFILL_REQUESTS]
+    step_ns = engine.overhead_ns + engine.draft_ns[drafting, longest]
+    step_ns += engine.verify_ns[batch_tokens] + engine.request_ns[requests]
+    per_token = engine.context_ns + (engine.draft_context_ns if drafting > 0 else 0.0)
+    if per_token > 0.0:
+        step_ns += np.int64(np.rint(per_token * kv_tokens_read(state)))
+    return step_ns
+
+
+@njit(cache=True)
+def _commit(engine: Engine, state: State, keep_history: bool) -> None:
+    """Emit the tokens of all rows and prefills, and close up the running order."""
+    clock, slots = state.clock, state.slots
+    row, kept = 0, 0
+    for place in range(clock[s.RUNNING]):
+        slot = slots[s.ORDER, place]
+        request = slots[s.REQUEST, slot]
+        finished = False
+        if slots[s.PREFILLED, slot] == slots[s.PREFILL_TARGET, slot]:
+            finished = _commit_row(state, row, slot, request, keep_history)
+            row += 1
+        elif slots[s.CHUNK, slot] > 0:
+            slots[s.PREFILLED, slot] += slots[s.CHUNK, slot]
+            if slots[s.PREFILLED, slot] == slots[s.PREFILL_TARGET, slot]:
+                finished = emit_prefill_token(state, request, clock[s.NOW])
+        if finished:
+            release(state, slot)
+            complete(engine, state, request, clock[s.NOW])
+        else:
+            slots[s.ORDER, kept] = slot
+            kept += 1
+    clock[s.RUNNING] = kept
+    state.counters[s.C_GAPS] = clock[s.NUM_GAPS]
+
+
+@njit(cache=True)
+def _commit_row(state: State, row: int, slot: int, request: int, keep_history: bool) -> bool:
+    """Commit min(accepted, verify_len) + 1 tokens of one request; return whether it is done."""
+    clock, slots, rows, requests = state.clock, state.slots, state.rows, state.requests
+    counters = state.counters
+    verified = rows[s.ROW_VERIFY, row]
+    accepted = min(rows[s.ROW_ACCEPTED, row], verified)
+    emitted = min(accepted + 1, requests[s.OUTPUT, request] - requests[s.EMITTED, request])
+    requests[s.EMITTED, request] += emitted
+    requests[s.STEPS, request] += 1
+    requests[s.DRAFTED, request] += rows[s.ROW_DRAFT, row]
+    requests[s.VERIFIED, request] += verified
+    requests[s.ACCEPTED, request] += accepted
+    counters[s.C_ACCEPTED] += accepted
+    counters[s.C_COMMITTED] += accepted + 1
+    counters[s.C_TOKENS] += emitted
+    slots[s.LAST_VERIFY, slot] = verified
+    slots[s.LAST_ACCEPTED, slot] = accepted
+    if keep_history and rows[s.ROW_DRAFT, row] > 0:
+        for j in range(state.survival.shape[1]):
+            for lag in range(LAGS - 1, 0, -1):
+                state.history[slot, lag, j] = state.history[slot, lag - 1, j]
+            state.history[slot, 0, j] = state.survival[row, j]
+    add_gap(state, request, clock[s.NOW])
+    return requests[s.EMITTED, request] == requests[s.OUTPUT, request]
+
+
+@njit(cache=True)
+def _watch_window(engine: Engine, state: State) -> None:
+    """Note the counters when the measured window opens and when it closes."""
+    clock = state.clock
+    if engine.concurrency == 0:
+        if clock[s.WINDOW_NEXT] == 0 and clock[s.NOW] >= engine.window_start_ns:
+            clock[s.WINDOW_NEXT] = 1
+        elif clock[s.WINDOW_NEXT] == 1 and clock[s.NOW] >= engine.window_end_ns:
+            clock[s.WINDOW_NEXT] = 2
+    if clock[s.WINDOW_NEXT] == clock[s.WINDOW] + 1:
+        state.counters[s.C_TIME] = clock[s.NOW]
+        state.window[clock[s.WINDOW]] = state.counters
+        clock[s.WINDOW] += 1
+
+
+@njit(cache=True)
+def advance(
+    engine: Engine, acceptance: AcceptanceTables, rule: Rule, state: State, until_ns: int
+) -> int:
+    """Run steps under a built-in rule until nothing is left or `until_ns`; return why it stopped."""
+    clock = state.clock
+    while True:
+        if _records_full(engine, state):
+            return s.RECORDS_FULL
+        if clock[s.NOW] >= until_ns:
+            return s.HORIZON
+        if begin_step(engine, state) == s.DONE:
+            return s.DONE
+        if clock[s.DECODES] > 0:
+            plan_drafts(engine, state)
+            draft(acceptance, state, rule.want_confidence, rule.lag)
+            apply_rule(rule, state)
+        if finish_step(engine, state, rule.want_confidence) == s.OUT_OF_RANGE:
+            return s.OUT_OF_RANGE
+
+
+@njit(cache=True)
+def _records_full(engine: Engine, state: State) -> bool:
+    if engine.record_steps and state.clock[s.NUM_STEPS] >= len(state.steps):
+        return True
+    return state.clock[s.NUM_GAPS] + 2 * len(state.level) > len(state.gaps)

@@ -1,0 +1,68 @@
+"""What a simulation returns: requests, steps and a summary, and their folder on disk."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+
+from dspark_sim.core import UserError, whole_file
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True, eq=False)
+class Result:
+    """The outcome of one simulation.
+
+    Attributes
+    ----------
+    config : dict
+        The resolved scenario, versions and hashes of the inputs.
+    summary : dict
+        Metrics of the measured window and of the whole run (`simulator/metrics.py`).
+    requests : DataFrame
+        One row per request: times in s, latencies in ms, tokens drafted, verified and accepted.
+    steps : DataFrame
+        One row per step, empty unless `record_steps`.
+    gaps : (n, 2)
+        Times between chunks of output in ns, with the number of chunks each stands for.
+    """
+
+    config: dict[str, Any]
+    summary: dict[str, Any]
+    requests: pd.DataFrame
+    steps: pd.DataFrame
+    gaps: NDArray[np.int64]
+
+    def save(self, folder: str | Path) -> None:
+        """Write config.json, summary.json, requests.parquet and steps.parquet, all or nothing."""
+        if Path(folder).is_file():
+            raise UserError(f"{folder}: is a file, a folder is needed for the result")
+        with whole_file(folder) as aside:
+            aside.mkdir()
+            (aside / "config.json").write_text(to_json(self.config), encoding="utf-8")
+            (aside / "summary.json").write_text(to_json(self.summary), encoding="utf-8")
+            self.requests.to_parquet(aside / "requests.parquet", index=False)
+            if len(self.steps):
+                self.steps.to_parquet(aside / "steps.parquet", index=False)
+
+
+def to_json(values: dict[str, Any]) -> str:
+    """Return strict JSON; numbers that do not exist (NaN, infinity) become null."""
+    return json.dumps(_plain(values), indent=2, allow_nan=False) + "\n"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if isinstance(value, float | np.floating):
+        return float(value) if np.isfinite(value) else None
+    return value.item() if isinstance(value, np.generic) else value
