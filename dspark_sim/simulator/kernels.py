@@ -75,9 +75,7 @@ def plan_drafts(engine: Engine, state: State) -> None:
 
 
 @njit(cache=True)
-def draft(
-    acceptance: AcceptanceTables, state: State, want_confidence: bool, lag: int
-) -> None:
+def draft(acceptance: AcceptanceTables, state: State, want_confidence: bool, lag: int) -> None:
     """Draft the rows' blocks: confidence for the policy, and the outcome hidden from it."""
     rows, slots, requests = state.rows, state.slots, state.requests
     for r in range(state.clock[s.DECODES]):
@@ -224,9 +222,7 @@ def finish_step(engine: Engine, state: State, keep_history: bool) -> int:
 
 
 @njit(cache=True)
-def _step_ns(
-    engine: Engine, state: State, batch_tokens: int, drafting: int, longest: int
-) -> int:
+def _step_ns(engine: Engine, state: State, batch_tokens: int, drafting: int, longest: int) -> int:
     """Return overhead + draft + verify + requests + context, or -1 outside the table."""
     if engine.verify_ns[batch_tokens] < 0:
         return -1

@@ -36,7 +36,9 @@ def request_latencies(frame: pd.DataFrame) -> pd.DataFrame:
     later = frame["output_tokens"] - 1
     frame["ttft_ms"] = (frame["first_token_s"] - frame["arrival_s"]) * 1e3
     frame["e2el_ms"] = (frame["finish_s"] - frame["arrival_s"]) * 1e3
-    frame["tpot_ms"] = ((frame["e2el_ms"] - frame["ttft_ms"]) / later.where(later > 0)).astype(float)
+    frame["tpot_ms"] = ((frame["e2el_ms"] - frame["ttft_ms"]) / later.where(later > 0)).astype(
+        float
+    )
     return frame
 
 
@@ -140,7 +142,9 @@ def run_metrics(
     }
     for name in ("ttft", "tpot", "e2el", "itl"):
         statistics = (
-            _gap_statistics(gaps) if name == "itl" else _statistics(requests[f"{name}_ms"].to_numpy())
+            _gap_statistics(gaps)
+            if name == "itl"
+            else _statistics(requests[f"{name}_ms"].to_numpy())
         )
         for key, value in statistics:
             label = "median" if key == "p50" else key

@@ -1,0 +1,99 @@
+"""From the state of a finished run to its result."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+
+from dspark_sim.core import NS_PER_S
+from dspark_sim.simulator import state as s
+from dspark_sim.simulator.metrics import request_latencies, run_metrics, window_metrics
+from dspark_sim.simulator.result import Result, to_json
+
+if TYPE_CHECKING:
+    from dspark_sim.acceptance import AcceptanceSource
+    from dspark_sim.config import Scenario
+    from dspark_sim.simulator.engine import Replica
+    from dspark_sim.throughput import EngineProfile
+    from dspark_sim.trace import Trace
+
+
+def collect(
+    scenario: Scenario,
+    replica: Replica,
+    trace: Trace,
+    profile: EngineProfile,
+    source: AcceptanceSource,
+) -> Result:
+    """Return tables, metrics and provenance of a run that has ended."""
+    state = replica.state
+    state.counters[s.C_TIME] = state.clock[s.NOW]
+    requests = _request_table(state, trace)
+    gaps = state.gaps[: state.clock[s.NUM_GAPS]]
+    steps = pd.DataFrame(state.steps[: state.clock[s.NUM_STEPS]], columns=list(s.STEP_COLUMNS))
+    trimmed = bool(state.clock[s.WINDOW] == 2)
+    opened, closed = state.window if trimmed else (np.zeros_like(state.counters), state.counters)
+    if not trimmed:
+        opened[s.C_TIME] = state.requests[s.ARRIVAL].min()
+    # In a closed loop the requests that *finish* in the window are the unbiased sample: those
+    # issued in it partly run while the load already drains. In an open loop it is the arrivals.
+    moment = state.requests[s.FINISH if scenario.concurrency else s.ARRIVAL]
+    inside = (moment > opened[s.C_TIME]) & (moment <= closed[s.C_TIME])
+    summary = {
+        "window": "trimmed" if trimmed else "whole",
+        **window_metrics(
+            closed - opened,
+            requests[inside] if trimmed else requests,
+            gaps[opened[s.C_GAPS] : closed[s.C_GAPS]],
+            profile.num_gpus,
+        ),
+        **run_metrics(state.counters, requests, gaps, scenario.goodput),
+    }
+    config = {
+        "scenario": scenario.model_dump(mode="json"),
+        "trace": {"name": trace.name, "origin": trace.origin, "requests": len(trace)},
+        "profile": {"name": profile.name, **profile.provenance},
+        "acceptance": {"name": source.name, "origin": source.origin},
+        "policy": getattr(replica.policy, "name", scenario.policy),
+        "max_draft_len": replica.engine.gamma,
+        "max_running": replica.engine.max_running,
+        "hashes": {
+            "trace": _hash(trace.requests.to_csv(index=False)),
+            "profile": _hash(to_json(profile.header()) + profile.verify.to_csv(index=False)),
+        },
+        "versions": {
+            name: importlib.metadata.version(name)
+            for name in ("dspark-sim", "numpy", "numba", "pandas", "simpy")
+        },
+    }
+    return Result(config, summary, requests, steps, gaps)
+
+
+def _request_table(state: s.State, trace: Trace) -> pd.DataFrame:
+    rows, frame = state.requests, trace.requests
+    table = pd.DataFrame(
+        {
+            "request_id": frame["request_id"],
+            "category": frame["category"],
+            "prompt_tokens": rows[s.PROMPT],
+            "output_tokens": rows[s.OUTPUT],
+            "arrival_s": rows[s.ARRIVAL] / NS_PER_S,
+            "admitted_s": rows[s.ADMITTED] / NS_PER_S,
+            "first_token_s": rows[s.FIRST_TOKEN] / NS_PER_S,
+            "finish_s": rows[s.FINISH] / NS_PER_S,
+            "steps": rows[s.STEPS],
+            "draft_tokens": rows[s.DRAFTED],
+            "verify_tokens": rows[s.VERIFIED],
+            "accepted_tokens": rows[s.ACCEPTED],
+            "preemptions": rows[s.PREEMPTED],
+        }
+    )
+    return request_latencies(table)
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

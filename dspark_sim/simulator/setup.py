@@ -1,0 +1,156 @@
+"""From a scenario to what the kernels read: limits, true costs, and the policy's belief."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dspark_sim.core import NS_PER_S, UserError
+from dspark_sim.policies import KernelPolicy, Policy
+from dspark_sim.simulator import state as s
+from dspark_sim.throughput import CostTables, EngineProfile, load_profile
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from dspark_sim.config import Belief, Scenario
+    from dspark_sim.trace import Trace
+
+    Ints = NDArray[np.int64]
+
+_UNLIMITED_BLOCKS = 2**40
+_PREFILL = {
+    "none": s.PREFILL_NONE,
+    "chunked": s.PREFILL_CHUNKED,
+    "separate": s.PREFILL_SEPARATE,
+}
+
+
+def build_engine(scenario: Scenario, profile: EngineProfile, gamma: int, trace: Trace) -> s.Engine:
+    """Return the limits, the load and the true costs of a run that drafts up to `gamma` tokens."""
+    slots = min(profile.max_num_seqs, profile.max_num_batched_tokens // (1 + gamma), len(trace))
+    if scenario.concurrency is not None:
+        slots = min(slots, scenario.concurrency)
+    if slots == 0:
+        raise UserError(
+            f"profile '{profile.name}': max_num_batched_tokens = {profile.max_num_batched_tokens} "
+            f"cannot hold one request with {gamma} draft tokens"
+        )
+    costs = profile.tables(gamma, slots, scenario.extend)
+    kv_blocks = _UNLIMITED_BLOCKS
+    if profile.kv_tokens is not None:
+        kv_blocks = profile.kv_tokens // profile.block_size
+    longest = int((trace.requests["prompt_tokens"] + trace.requests["output_tokens"]).max())
+    opens_ns, closes_ns = _open_loop_window(scenario, trace)
+    return s.Engine(
+        seed=scenario.seed,
+        gamma=gamma,
+        max_running=slots,
+        max_batch_tokens=profile.max_num_batched_tokens,
+        block_size=profile.block_size,
+        kv_blocks=kv_blocks,
+        concurrency=scenario.concurrency or 0,
+        prefill=_PREFILL[scenario.prefill.mode],
+        record_steps=scenario.record_steps,
+        window_start_ns=opens_ns,
+        window_end_ns=closes_ns,
+        overhead_ns=costs.overhead_ns,
+        context_ns=costs.context_ns_per_kv_token,
+        draft_context_ns=costs.draft_context_ns_per_kv_token,
+        verify_ns=costs.verify_ns,
+        draft_ns=costs.draft_ns,
+        request_ns=costs.request_ns,
+        eager=costs.eager,
+        extended=costs.extended,
+        clamped=costs.clamped,
+        extended_requests=costs.extended_requests,
+        prefill_ns=_prefill_ns(profile, costs, longest, scenario.extend)
+        if scenario.prefill.mode == "separate"
+        else np.zeros(0, dtype=np.int64),
+    )
+
+
+def _open_loop_window(scenario: Scenario, trace: Trace) -> tuple[int, int]:
+    """Return when the measured window of an open loop opens and closes; never if it is the run."""
+    if not (scenario.warmup_s or scenario.cooldown_s):
+        return s.NEVER, s.NEVER
+    first, last = int(trace.arrival_ns[0]), int(trace.arrival_ns[-1])
+    opens = first + round(scenario.warmup_s * NS_PER_S)
+    closes = last - round(scenario.cooldown_s * NS_PER_S)
+    if opens >= closes:
+        raise UserError(
+            f"warmup_s = {scenario.warmup_s:g} and cooldown_s = {scenario.cooldown_s:g} leave "
+            f"nothing of the {trace.duration_s:g} s that trace '{trace.name}' lasts"
+        )
+    return opens, closes
+
+
+def _prefill_ns(profile: EngineProfile, costs: CostTables, longest: int, extend: bool) -> Ints:
+    """Return the time of a separate prefill by tokens: its own table, or chunks of a target pass.
+
+    Without prefill.csv a prompt runs alone in chunks of max_num_batched_tokens, each at the cost
+    of a target pass of that size, overhead included.
+    """
+    tokens = np.arange(longest + 1)
+    if profile.prefill is not None:
+        return np.rint(profile.prefill_ms(tokens, extend=extend) * 1e6).astype(np.int64)
+    chunk = profile.max_num_batched_tokens
+    needed = costs.verify_ns[1:] if longest >= chunk else costs.verify_ns[1 : longest + 1]
+    if (needed < 0).any():
+        raise UserError(
+            f"profile '{profile.name}' has no cost for {int(np.argmax(needed < 0)) + 1} prompt "
+            "tokens in a separate prefill; measure it further or allow extension (--extend)"
+        )
+    whole, rest = np.divmod(tokens, chunk)
+    full_ns = costs.overhead_ns + costs.verify_ns[chunk]
+    rest_ns = np.where(rest > 0, costs.overhead_ns + costs.verify_ns[rest], 0)
+    return whole * full_ns + rest_ns
+
+
+def check_fit(engine: s.Engine, trace: Trace, profile: EngineProfile) -> None:
+    """Refuse a trace with a request whose KV cache could never fit."""
+    frame = trace.requests
+    need = frame["prompt_tokens"] + frame["output_tokens"] + engine.gamma + engine.block_size
+    bad = np.flatnonzero((need // engine.block_size > engine.kv_blocks).to_numpy())
+    if len(bad):
+        row = frame.iloc[int(bad[0])]
+        raise UserError(
+            f"request '{row['request_id']}' of trace '{trace.name}' can never fit: "
+            f"{row['prompt_tokens']} prompt + {row['output_tokens']} output + {engine.gamma + 1} "
+            f"draft and bonus tokens, while profile '{profile.name}' holds "
+            f"kv_tokens = {profile.kv_tokens}"
+        )
+
+
+def build_rule(
+    policy: Policy, belief: Belief, profile: EngineProfile, engine: s.Engine, extend: bool
+) -> s.Rule:
+    """Return the policy for the kernels, with its belief; by default belief is truth."""
+    believed = profile
+    if belief.profile is not None or belief.lookup is not None:
+        changes = {"lookup": belief.lookup} if belief.lookup is not None else None
+        believed = load_profile(belief.profile or profile.name, changes)
+    costs = believed.tables(
+        engine.gamma, engine.max_running, extend, max_batch_tokens=engine.max_batch_tokens
+    )
+    kernel = policy if isinstance(policy, KernelPolicy) else None
+    if belief.table == "flat":
+        costs = costs.flat()
+    if belief.table == "monotone" or (kernel is not None and kernel.believes == "monotone"):
+        costs = costs.monotone()
+    if not belief.draft:
+        costs = costs.without_draft()
+    exact = kernel is not None and kernel.knows_outcomes
+    return s.Rule(
+        rule=kernel.rule if kernel else 0,
+        lag=kernel.lag if kernel else 0,
+        want_confidence=kernel.needs_confidence if kernel else True,
+        params=np.array([*(kernel.params if kernel else ()), 0.0]),
+        memory=np.array(kernel.memory if kernel else (), dtype=np.float64),
+        overhead_ns=costs.overhead_ns,
+        context_ns=costs.context_ns_per_kv_token if belief.context or exact else 0.0,
+        verify_ns=costs.verify_ns,
+        draft_ns=costs.draft_ns,
+        request_ns=costs.request_ns,
+    )
