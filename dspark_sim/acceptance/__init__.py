@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from dspark_sim.acceptance.law import ParametricAcceptance, geometric, minimum_variance
 from dspark_sim.acceptance.mixture import MixedAcceptance
@@ -62,11 +63,15 @@ def load_acceptance(spec: str, num_speculative_tokens: int = 7) -> AcceptanceSou
 def list_acceptance() -> list[dict[str, str]]:
     """Return name and origin of every shipped law and recording, and of the synthetic forms."""
     rows = [{"name": name, "origin": origin} for name, origin in ORIGINS.items()]
-    for path in sorted(shipped_dir("traces").glob("*.parquet")):
-        rows.append({"name": path.stem, "origin": read_recording(path).origin})
-    rows.append({"name": "geometric:LENGTH", "origin": "synthetic: every draft token alike"})
-    rows.append({"name": "minvar:LENGTH", "origin": "synthetic: vLLM's minimum-variance schedule"})
-    return rows
+    rows += [
+        {"name": path.stem, "origin": read_recording(path).origin}
+        for path in sorted(shipped_dir("traces").glob("*.parquet"))
+    ]
+    return [
+        *rows,
+        {"name": "geometric:LENGTH", "origin": "synthetic: every draft token alike"},
+        {"name": "minvar:LENGTH", "origin": "synthetic: vLLM's minimum-variance schedule"},
+    ]
 
 
 def _law(
@@ -84,7 +89,10 @@ def _law(
     for key, value in keywords.items():
         if key not in _LAW_KEYS:
             raise unknown_name("key", key, [*_LAW_KEYS, "auc"], f"acceptance '{spec}'")
-        law = replace(law, **{_LAW_KEYS[key]: parse_number(value, f"acceptance '{spec}': {key}")})
+        changes: dict[str, Any] = {
+            _LAW_KEYS[key]: parse_number(value, f"acceptance '{spec}': {key}")
+        }
+        law = replace(law, **changes)
     return law if auc is None else law.with_auc(parse_number(auc, f"acceptance '{spec}': auc"))
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
 from numba import njit
-from numpy.typing import NDArray
 
 from dspark_sim.acceptance.luck import ACCEPT, DIFFICULTY, NOISE, RESPONSE, normal, uniform
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 
 class AcceptanceTables(NamedTuple):

@@ -109,7 +109,7 @@ class ParametricAcceptance(AcceptanceSource):
         true = mu + self.request_sd * level[:, None] + self.token_sd * token
         reported = self.confidence_scale * true + self.confidence_bias
         score = -np.logaddexp(0.0, -(reported + self.confidence_noise * noise)).sum(axis=1)
-        accepted = (luck < expit(true)).all(axis=1)
+        accepted: NDArray[np.bool_] = np.all(luck < expit(true), axis=1)
         return _weighted_auc(score, accepted, self._rounds(level))
 
     def with_auc(self, auc: float, position: int = 1) -> ParametricAcceptance:

@@ -45,11 +45,11 @@ class MixedAcceptance(AcceptanceSource):
         offset = 0
         labels = np.array([name if name in known else "" for name in categories], dtype=object)
         if self.default is None and (labels == "").any():
-            culprit = categories[int(np.argmax(labels == ""))]
+            culprit = next(name for name in categories if name not in known)
             raise unknown_name("category", culprit, known, f"mixture '{self.name}'")
         for label, source in self._parts().items():
             mine = np.flatnonzero(labels == label)
-            assigned[mine] = offset + source.assign([categories[i] for i in mine])
+            assigned[mine] = offset + source.assign([categories[int(i)] for i in mine])
             offset += len(source.members())
         return assigned
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -18,6 +17,7 @@ from dspark_sim.core import UserError, unknown_name, whole_file
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    import pandas as pd
     from numpy.typing import NDArray
 
 _COLUMNS = ("request_id", "position", "accepted", "confidence", "category")
@@ -102,7 +102,7 @@ class RecordedAcceptance(AcceptanceSource):
     def _response(self, rows: pd.DataFrame) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
         accepted = rows["accepted"].to_numpy(dtype=np.int16)
         if self.has_confidence:
-            confidence = np.stack(rows["confidence"].to_numpy()).astype(np.float32)
+            confidence = np.array(rows["confidence"].tolist(), dtype=np.float32)
         else:
             confidence = np.tile(self._constant_confidence(), (len(rows), 1))
         return accepted, confidence

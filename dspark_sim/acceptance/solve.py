@@ -51,12 +51,15 @@ class Heterogeneity:
 
     def survival(self, intercepts: Sequence[float] | Floats) -> Floats:
         """Return P(first j positions accepted | request node), shape (n, len(intercepts))."""
-        return np.cumprod(np.column_stack([self.rate(mu) for mu in intercepts]), axis=1)
+        rates = np.column_stack([self.rate(mu) for mu in intercepts])
+        return np.cumprod(rates, axis=1, dtype=np.float64)
 
     def round_weights(self, intercepts: Sequence[float] | Floats) -> Floats:
         """Return the share of all rounds that each request node accounts for, shape (n,)."""
-        weights: Floats = self.weights / (1.0 + self.survival(intercepts).sum(axis=1))
-        return weights / weights.sum()
+        length: Floats = 1.0 + self.survival(intercepts).sum(axis=1)
+        weights: Floats = self.weights / length
+        share: Floats = weights / weights.sum()
+        return share
 
 
 def pooled_rates(het: Heterogeneity, intercepts: Floats) -> Floats:
@@ -84,15 +87,20 @@ def intercepts_for_rates(het: Heterogeneity, rates: Sequence[float] | Floats) ->
         for j, target in enumerate(targets):
             reach = weights * survival
             if 0.0 < target < 1.0:
-                solution[j] = _root(
-                    lambda mu, r=reach, t=target: float(r @ het.rate(mu) / r.sum()) - t
-                )
+                solution[j] = _root(_rate_gap(het, reach, target))
             survival = survival * het.rate(solution[j])
         with np.errstate(invalid="ignore"):
             change = np.nan_to_num(np.abs(solution - previous), nan=0.0)
         if change.max() < 1e-10:
             break
     return solution
+
+
+def _rate_gap(het: Heterogeneity, reach: Floats, target: float) -> Callable[[float], float]:
+    def gap(intercept: float) -> float:
+        return float(reach @ het.rate(intercept) / reach.sum()) - target
+
+    return gap
 
 
 def intercepts_for_lengths(het: Heterogeneity, lengths: Sequence[float]) -> dict[int, Floats]:

@@ -79,9 +79,7 @@ class AcceptanceSource(ABC):
                 f"it answers for 0 to {self.max_draft_len}"
             )
         distortion = (confidence_scale, confidence_bias)
-        return _tables(
-            self.members(), self.assign(categories), max(max_draft_len, 1), distortion
-        )
+        return _tables(self.members(), self.assign(categories), max(max_draft_len, 1), distortion)
 
     def block(
         self,
@@ -137,7 +135,7 @@ def _tables(
     intercept = np.zeros((len(members), gamma + 1, gamma))
     scale, bias = np.ones(shape), np.zeros(shape)
     first = np.full(len(assigned), -1, dtype=np.int64)
-    pool_start, lengths = [0], []
+    pool_start, lengths = [0], list[int]()
     accepted: list[NDArray[np.int16]] = []
     confidences: list[NDArray[np.float32]] = []
     for index, member in enumerate(members):
@@ -166,7 +164,7 @@ def _tables(
         pool_start=np.array(pool_start, dtype=np.int64),
         pool_response=np.arange(len(lengths), dtype=np.int64),
         first_response=first,
-        response_start=np.concatenate(([0], np.cumsum(lengths))).astype(np.int64),
+        response_start=np.cumsum([0, *lengths], dtype=np.int64),
         recorded_accepted=np.concatenate([*accepted, np.zeros(0, np.int16)]),
         recorded_confidence=np.concatenate(
             [*confidences, np.zeros((0, gamma), np.float32)], axis=0, dtype=np.float32

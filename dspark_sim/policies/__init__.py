@@ -77,7 +77,7 @@ def _lagged(
 
 
 def _oracle(spec: str, gamma: int, args: list[str], keywords: dict[str, str]) -> KernelPolicy:
-    """Verifies only drafts that will be accepted. A yardstick: not lossless."""
+    """Verify only drafts that will be accepted. A yardstick: not lossless."""
     _expect(spec, args, keywords, 0)
     return KernelPolicy(spec, rules.ORACLE, gamma, needs_confidence=False, knows_outcomes=True)
 
@@ -155,7 +155,7 @@ def _imported(module_name: str, attribute: str, num_speculative_tokens: int) -> 
         except TypeError:
             target = target()
     if hasattr(target, "verify_lengths"):
-        return target  # type: ignore[no-any-return]
+        return target
     if callable(target):
         return _FunctionPolicy(target)
     raise UserError(

@@ -104,8 +104,7 @@ class SchedulerView(DraftView):
     @property
     def survival(self) -> Floats:
         """Survival a_{r,j} = Π_{i≤j} c_{r,i}, shape (R, γ)."""
-        product: Floats = np.cumprod(self.confidence, axis=1)
-        return product
+        return np.cumprod(self.confidence, axis=1, dtype=np.float64)
 
     def lagged_survival(self, lag: int) -> Floats:
         """Return survival as known `lag` of the request's steps ago (0: live), shape (R, γ)."""

@@ -35,6 +35,7 @@ def collect(
     requests = _request_table(state, trace)
     gaps = state.gaps[: state.clock[s.NUM_GAPS]]
     steps = pd.DataFrame(state.steps[: state.clock[s.NUM_STEPS]], columns=list(s.STEP_COLUMNS))
+    objectives = {str(metric): limit for metric, limit in scenario.goodput.items()}
     trimmed = bool(state.clock[s.WINDOW] == 2)
     opened, closed = state.window if trimmed else (np.zeros_like(state.counters), state.counters)
     if not trimmed:
@@ -51,7 +52,7 @@ def collect(
             gaps[opened[s.C_GAPS] : closed[s.C_GAPS]],
             profile.num_gpus,
         ),
-        **run_metrics(state.counters, requests, gaps, scenario.goodput),
+        **run_metrics(state.counters, requests, gaps, objectives),
     }
     config = {
         "scenario": scenario.model_dump(mode="json"),

@@ -54,8 +54,8 @@ def _gather(state: State) -> None:
         missing = slots[s.PREFILL_TARGET, slot] - slots[s.PREFILLED, slot]
         if missing == 0:
             rows[s.ROW_SLOT, decodes] = slot
-            rows[s.ROW_LAST_V, decodes] = slots[s.LAST_VERIFY, slot]
-            rows[s.ROW_LAST_A, decodes] = slots[s.LAST_ACCEPTED, slot]
+            rows[s.ROW_LAST_VERIFY, decodes] = slots[s.LAST_VERIFY, slot]
+            rows[s.ROW_LAST_ACCEPTED, decodes] = slots[s.LAST_ACCEPTED, slot]
             decodes += 1
         elif slots[s.CHUNK, slot] > 0:
             prefill_tokens += slots[s.CHUNK, slot]
@@ -157,8 +157,8 @@ def apply_rule(rule: Rule, state: State) -> None:
         state.confidence,
         state.survival,
         state.stale,
-        rows[s.ROW_LAST_V],
-        rows[s.ROW_LAST_A],
+        rows[s.ROW_LAST_VERIFY],
+        rows[s.ROW_LAST_ACCEPTED],
         rule.verify_ns,
         rule.memory,
         rows[s.ROW_ACCEPTED],
@@ -307,7 +307,7 @@ def _watch_window(engine: Engine, state: State) -> None:
 def advance(
     engine: Engine, acceptance: AcceptanceTables, rule: Rule, state: State, until_ns: int
 ) -> int:
-    """Run steps under a built-in rule until nothing is left or `until_ns`; return why it stopped."""
+    """Run steps under a built-in rule until nothing is left or `until_ns`; return why."""
     clock = state.clock
     while True:
         if _records_full(engine, state):

@@ -169,10 +169,9 @@ def _gap_statistics(gaps: NDArray[np.int64]) -> list[tuple[str, float]]:
     mean = float((ms * count).sum() / total)
     spread = float(np.sqrt((count * (ms - mean) ** 2).sum() / total))
     below = np.cumsum(count)
-    rows = [("mean", mean), ("std", spread)]
-    for p in PERCENTILES:
-        rows.append((f"p{p}", float(ms[np.searchsorted(below, np.ceil(total * p / 100.0))])))
-    return rows
+    at = np.searchsorted(below, [np.ceil(total * p / 100.0) for p in PERCENTILES])
+    percentiles = [(f"p{p}", float(ms[i])) for p, i in zip(PERCENTILES, at, strict=True)]
+    return [("mean", mean), ("std", spread), *percentiles]
 
 
 def _mean(values: Floats) -> float:

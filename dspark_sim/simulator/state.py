@@ -51,9 +51,16 @@ NUM_REQUEST_ROWS = 14
 NUM_SLOT_ROWS = 10
 
 # Rows of `rows` (…, S): the decoding requests of the step, in order of admission
-ROW_SLOT, ROW_DRAFT, ROW_ACCEPTED, ROW_VERIFY, ROW_DEPTH, ROW_HEAP, ROW_LAST_V, ROW_LAST_A = range(
-    8
-)
+(
+    ROW_SLOT,
+    ROW_DRAFT,
+    ROW_ACCEPTED,
+    ROW_VERIFY,
+    ROW_DEPTH,
+    ROW_HEAP,
+    ROW_LAST_VERIFY,
+    ROW_LAST_ACCEPTED,
+) = range(8)
 NUM_ROW_ROWS = 8
 
 # Entries of `clock`

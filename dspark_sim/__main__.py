@@ -1,0 +1,5 @@
+"""`python -m dspark_sim`."""
+
+from dspark_sim.cli import main
+
+main()

@@ -1,0 +1,387 @@
+"""The command line: each command is a few lines over one public function.
+
+Results go to stdout or files, progress and notes to stderr. Heavy imports stay inside commands,
+so that `--help` is quick. Exit codes: 2 for a mistake in the input, 1 for a failed run.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dspark_sim import options as opt
+from dspark_sim.config import Scenario
+from dspark_sim.core import RunError, UserError
+
+app = typer.Typer(
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Simulate speculative decoding in LLM serving: which policy, at which load, what gain?",
+)
+trace_app = typer.Typer(no_args_is_help=True, help="Read, draw and convert request traces.")
+profile_app = typer.Typer(no_args_is_help=True, help="Engine throughput profiles.")
+app.add_typer(trace_app, name="trace")
+app.add_typer(profile_app, name="profile")
+
+DEMO_POLICIES = (
+    "none", "fixed:1", "fixed:3", "fixed:5", "fixed:7", "threshold:0.6",
+    "dspark", "dspark-async", "vllm", "oracle",
+)  # fmt: skip
+
+
+@app.callback(invoke_without_command=True)
+def _top(
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    if version:
+        from dspark_sim import __version__
+
+        print(f"dspark-sim {__version__}")
+        raise typer.Exit
+
+
+@app.command()
+def simulate(
+    trace: opt.Trace = None,
+    profile: opt.Profile = None,
+    acceptance: opt.Acceptance = None,
+    policy: opt.Policies = None,
+    concurrency: opt.Concurrency = None,
+    request_rate: opt.Rate = None,
+    rate_scale: opt.Scale = None,
+    requests: opt.Requests = None,
+    num_speculative_tokens: opt.Gamma = None,
+    prefill: opt.Prefill = None,
+    goodput: opt.Goodput = None,
+    extend: opt.Extend = False,
+    seed: opt.Seed = None,
+    config: opt.Config = None,
+    settings: opt.Set = None,
+    out: opt.Out = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Run one scenario and report every metric.
+
+    dspark-sim simulate --trace synth:chat --profile dsv4-flash-b300-tp4 --policy vllm
+    --concurrency 64
+    """
+    from dspark_sim.simulator import simulate as run
+    from dspark_sim.simulator.result import to_json
+
+    chosen = opt.options(locals())
+    opt.one(chosen, "policy", policy)
+    for key in ("concurrency", "request_rate"):
+        if key in chosen:
+            opt.one(chosen, key, opt.numbers(chosen[key], key))
+    scenario = opt.scenario_from(chosen, config, settings)
+    _note_compilation()
+    result = run(scenario)
+    if out is not None:
+        result.save(out)
+    identity = scenario.model_dump(
+        include={"policy", "profile", "trace", "acceptance", "concurrency", "request_rate", "seed"}
+    )
+    if as_json:
+        print(to_json({**identity, **result.summary}), end="")
+    else:
+        _print_summary(identity, result.summary)
+
+
+@app.command()
+def sweep(
+    trace: opt.Trace = None,
+    profile: opt.Profile = None,
+    acceptance: opt.Acceptance = None,
+    policy: opt.Policies = None,
+    concurrency: opt.Concurrency = None,
+    request_rate: opt.Rate = None,
+    rate_scale: opt.Scale = None,
+    requests: opt.Requests = None,
+    num_speculative_tokens: opt.Gamma = None,
+    prefill: opt.Prefill = None,
+    goodput: opt.Goodput = None,
+    extend: opt.Extend = False,
+    seed: opt.Seed = None,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, from --seed on.")] = 1,
+    jobs: opt.Jobs = -1,
+    config: opt.Config = None,
+    settings: opt.Set = None,
+    out: opt.Out = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Run policies over loads and seeds; write sweep.csv and pictures; resume where it stopped.
+
+    dspark-sim sweep --profile dsv4-flash-b300-tp4 --policy none --policy fixed:1..7:2
+    --policy vllm --concurrency 1..256 --prefill none --out out
+    """
+    from dspark_sim.policies import expand_policy
+    from dspark_sim.study import sweep as run
+
+    chosen = opt.options(locals())
+    scenario = opt.scenario_from(chosen, config, settings, without=("concurrency", "request_rate"))
+    if seeds < 1:
+        raise UserError(f"--seeds must be 1 or more, got {seeds}")
+    _note_compilation()
+    table = run(
+        scenario,
+        [name for spec in policy or DEMO_POLICIES for name in expand_policy(spec)],
+        opt.whole_numbers(concurrency, "concurrency"),
+        opt.numbers(request_rate, "request_rate"),
+        range(scenario.seed, scenario.seed + seeds),
+        jobs=jobs,
+        out=out,
+        progress=not as_json,
+    )
+    _report_sweep(table, out, as_json)
+
+
+@app.command()
+def pareto(
+    source: Annotated[Path, typer.Argument(help="Folder of a sweep, or its sweep.csv.")],
+    policy: opt.Policies = None,
+    baseline: Annotated[str | None, typer.Option(help="Policy to compare with.")] = None,
+    at_tok_s_user: Annotated[
+        str | None, typer.Option(help="Interactivities to compare at, as in 80,120.")
+    ] = None,
+    at_tok_s_gpu: Annotated[str | None, typer.Option(help="Throughputs to compare at.")] = None,
+    out: opt.Out = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Print the frontier of a sweep, compare two policies as the paper does, draw the picture.
+
+    dspark-sim pareto out --policy vllm --baseline fixed:3 --at-tok-s-user 80,120
+    """
+    from dspark_sim.study import compare, frontier, read_sweep, save_pareto
+
+    runs = read_sweep(source)
+    folder = out or (source if source.is_dir() else source.parent)
+    best = frontier(runs)
+    tables = {"frontier": best[best["on_frontier"]].drop(columns="on_frontier")}
+    for name in policy or []:
+        if baseline is None:
+            raise UserError("--policy needs --baseline, the policy to compare it with")
+        points = (
+            opt.numbers(at_tok_s_user, "interactivity"),
+            opt.numbers(at_tok_s_gpu, "throughput"),
+        )
+        tables[f"{name} against {baseline}"] = compare(
+            runs, name, baseline, *(values or None for values in points)
+        )
+    save_pareto(runs, folder / "pareto.png")
+    if as_json:
+        print(json.dumps({name: _records(table) for name, table in tables.items()}, indent=2))
+        return
+    for name, table in tables.items():
+        print(f"{name}\n{_brief(table)}\n")
+    print(f"picture: {folder / 'pareto.png'}")
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the results.")] = Path("demo-out"),
+    jobs: opt.Jobs = -1,
+    as_json: opt.Json = False,
+) -> None:
+    """Run the main job on shipped data: policies × concurrency, a table and a Pareto picture."""
+    from dspark_sim.study import sweep as run
+
+    scenario = Scenario.check(
+        {"trace": "chat-1k", "profile": "dsv4-flash-b300-tp4", "prefill": {"mode": "none"}}
+    )
+    _note(
+        "1,000 chat requests on DeepSeek-V4-Flash, 4 x B300 (vLLM's published cost table), "
+        "drafter and confidences as in arXiv 2607.05147; decoding only (--prefill none)."
+    )
+    _note_compilation()
+    table = run(scenario, DEMO_POLICIES, (1, 4, 16, 64, 256), jobs=jobs, out=out, progress=True)
+    _report_sweep(table, out, as_json)
+
+
+@app.command("ls")
+def list_names(as_json: opt.Json = False) -> None:
+    """List shipped profiles, acceptance laws, traces and policies, with their origin."""
+    from dspark_sim.acceptance import list_acceptance
+    from dspark_sim.policies import list_policies
+    from dspark_sim.throughput import list_profiles
+    from dspark_sim.trace import list_traces
+
+    names = {
+        "profiles": list_profiles(),
+        "acceptance": list_acceptance(),
+        "traces": list_traces(),
+        "policies": list_policies(),
+    }
+    if as_json:
+        print(json.dumps(names, indent=2))
+        return
+    for kind, rows in names.items():
+        print(kind)
+        width = max(len(row["name"]) for row in rows)
+        for row in rows:
+            print(f"  {row['name']:<{width}}  {row['origin']}")
+
+
+@trace_app.command("show")
+def trace_show(
+    trace: Annotated[str, typer.Argument(help="File, shipped name or synth:KIND.")],
+    rate_scale: opt.Scale = None,
+    requests: opt.Requests = None,
+    seed: opt.Seed = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Picture to draw (PNG, SVG).")] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Print counts, rates, lengths and burstiness of a trace, and draw it."""
+    from dspark_sim.trace import load_trace, plot_trace, summarize
+
+    loaded = load_trace(trace, requests, seed or 0)
+    loaded = loaded if rate_scale is None else loaded.scaled(rate_scale)
+    summary = summarize(loaded)
+    if out is not None:
+        plot_trace(loaded, out)
+    if as_json:
+        print(json.dumps(summary, indent=2))
+        return
+    for key, value in summary.items():
+        inner = value.items() if isinstance(value, dict) else [("", value)]
+        text = "  ".join(f"{name} {_short(item)}".strip() for name, item in inner)
+        print(f"{key:<20} {text}")
+
+
+@trace_app.command("synth")
+def trace_synth(
+    kind: Annotated[str, typer.Argument(help="chat, code, reasoning, fixed,in=512,out=256 …")],
+    out: Annotated[Path, typer.Option("--out", help="Trace file to write (JSONL).")],
+    requests: Annotated[int, typer.Option("--requests", help="How many requests.")] = 1000,
+    seed: Annotated[int, typer.Option("--seed")] = 0,
+) -> None:
+    """Draw a synthetic trace and write it.
+
+    dspark-sim trace synth chat --requests 1000 --seed 1 --out chat.jsonl
+    """
+    from dspark_sim.trace import load_trace, write_trace
+
+    write_trace(load_trace(f"synth:{kind.removeprefix('synth:')}", requests, seed), out)
+    _note(f"wrote {requests} requests to {out}")
+
+
+@trace_app.command("convert")
+def trace_convert(
+    source: Annotated[Path, typer.Argument(help="Azure, Mooncake, Vidur, …, by content.")],
+    out: Annotated[Path, typer.Option("--out", help="Trace file to write (JSONL).")],
+    category: Annotated[str | None, typer.Option(help="Category of all requests.")] = None,
+) -> None:
+    """Read a trace in any known format and write it in our own."""
+    from dspark_sim.trace import read_trace, write_trace
+
+    trace = read_trace(source)
+    write_trace(trace if category is None else trace.with_category(category), out)
+    _note(f"wrote {len(trace)} requests to {out}")
+
+
+@profile_app.command("show")
+def profile_show(
+    name: Annotated[str, typer.Argument(help="Shipped name or folder.")],
+    requests: Annotated[
+        int | None, typer.Option("--requests", help="Add the terms of this many requests.")
+    ] = None,
+    out: Annotated[Path | None, typer.Option("--out", help="Picture to draw (PNG, SVG).")] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Print a profile's step times and SPS(B): staircase, measured points and cliff."""
+    from dspark_sim.throughput import load_profile, plot_profile, summarize_profile
+
+    profile = load_profile(name)
+    table = summarize_profile(profile, requests)
+    if out is not None:
+        plot_profile(profile, out, requests)
+    if as_json:
+        header = {key: value for key, value in profile.header().items() if key != "provenance"}
+        rows = _records(table)
+        print(json.dumps({**header, "provenance": profile.provenance, "steps": rows}, indent=2))
+        return
+    print(
+        f"{profile.name}: {profile.model} on {profile.num_gpus} x {profile.gpu}, {profile.engine}; "
+        f"up to {profile.max_num_seqs} requests and {profile.max_num_batched_tokens} tokens a step"
+    )
+    print(_brief(table))
+    for key, value in profile.provenance.items():
+        print(f"{key}: {value}")
+
+
+def main() -> None:
+    """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        print(f"dspark-sim: {error}", file=sys.stderr)
+        sys.exit(2)
+    except RunError as error:
+        print(f"dspark-sim: {error}", file=sys.stderr)
+        sys.exit(1)
+    except KeyboardInterrupt:
+        print("dspark-sim: interrupted; what was finished is kept", file=sys.stderr)
+        sys.exit(130)
+
+
+def _report_sweep(table: Any, out: Path | None, as_json: bool) -> None:
+    from dspark_sim.study import (
+        format_table,
+        frontier,
+        save_latency,
+        save_load,
+        save_pareto,
+        save_waste,
+    )
+
+    if out is not None:
+        frontier(table).to_csv(out / "pareto.csv", index=False)
+        save_pareto(table, out / "pareto.png")
+        if table["concurrency"].notna().all() or table["request_rate"].notna().all():
+            save_load(table, out / "load.png")
+            save_latency(table, out / "latency.png")
+            save_waste(table, out / "waste.png")
+    if as_json:
+        print(json.dumps(_records(table), indent=2))
+        return
+    print(format_table(table))
+    if out is not None:
+        print(f"table: {out / 'sweep.csv'}   picture: {out / 'pareto.png'}")
+
+
+def _print_summary(identity: dict[str, Any], summary: dict[str, Any]) -> None:
+    rows = {**{key: value for key, value in identity.items() if value is not None}, **summary}
+    width = max(len(key) for key in rows)
+    for key, value in rows.items():
+        print(f"{key:<{width}}  {_short(value)}")
+
+
+def _records(table: Any) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
+    return rows
+
+
+def _brief(table: Any) -> str:
+    return str(table.to_string(index=False, float_format=lambda value: f"{value:,.4g}", na_rep="-"))
+
+
+def _short(value: Any) -> str:
+    return f"{value:,.6g}" if isinstance(value, float) else str(value)
+
+
+def _note(text: str) -> None:
+    print(text, file=sys.stderr)
+
+
+def _note_compilation() -> None:
+    """Say what a first run is busy with."""
+    from dspark_sim.simulator.kernels import advance
+
+    kernel: Any = advance
+    if not list(Path(kernel._cache.cache_path).glob("kernels.advance-*.nbi")):
+        _note("compiling the kernels, once on this machine (about 15 s) …")

@@ -1,0 +1,114 @@
+"""Options that commands share, and the scenario they add up to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from dspark_sim.config import Scenario, read_toml, with_settings
+from dspark_sim.core import UserError, expand_range
+
+Trace = Annotated[
+    str | None, typer.Option("--trace", help="File, shipped name or synth:KIND [synth:chat].")
+]
+Profile = Annotated[
+    str | None, typer.Option("--profile", help="Shipped name or folder of an engine profile.")
+]
+Acceptance = Annotated[
+    str | None, typer.Option("--acceptance", help="Law, recording or mixture [chat-dspark].")
+]
+Policies = Annotated[
+    list[str] | None,
+    typer.Option("--policy", help="NAME:ARGS; repeatable; ranges as in threshold:0.1..0.9:0.1."),
+]
+Concurrency = Annotated[
+    str | None, typer.Option("--concurrency", help="Closed loop: requests in flight (1..256).")
+]
+Rate = Annotated[
+    str | None, typer.Option("--request-rate", help="Open loop: Poisson arrivals per second.")
+]
+Scale = Annotated[
+    float | None, typer.Option("--rate-scale", help="Speed up the trace's own times.")
+]
+Requests = Annotated[
+    int | None, typer.Option("--requests", help="How many requests [max(1000, 8 x concurrency)].")
+]
+Gamma = Annotated[int | None, typer.Option("--num-speculative-tokens", help="Draft length γ [7].")]
+Prefill = Annotated[
+    str | None, typer.Option("--prefill", help="chunked, separate or none [chunked].")
+]
+Goodput = Annotated[
+    list[str] | None, typer.Option("--goodput", help="SLO in ms as in ttft:500; repeatable.")
+]
+Extend = Annotated[
+    bool, typer.Option("--extend", help="Extend the profile beyond what was measured.")
+]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of luck and arrivals [0].")]
+Config = Annotated[
+    Path | None, typer.Option("--config", help="Scenario file (TOML); options override it.")
+]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", help="Any scenario key, as in belief.table=flat.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON alone.")]
+Jobs = Annotated[int, typer.Option("--jobs", help="Worker processes; -1: all cores.")]
+
+
+def options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the scenario keys among a command's options that were given."""
+    keys = set(Scenario.model_fields) - {"prefill", "goodput", "policy", "extend"}
+    chosen = {key: given[key] for key in keys if given.get(key) is not None}
+    if given.get("extend"):
+        chosen["extend"] = True
+    if given.get("prefill") is not None:
+        chosen["prefill"] = {"mode": given["prefill"]}
+    if given.get("goodput"):
+        chosen["goodput"] = dict(_objective(text) for text in given["goodput"])
+    return chosen
+
+
+def _objective(text: str) -> tuple[str, Any]:
+    metric, colon, limit = text.partition(":")
+    if not colon:
+        raise UserError(f"--goodput '{text}' is not of the form metric:milliseconds, as ttft:500")
+    return metric, limit
+
+
+def scenario_from(
+    options: dict[str, Any],
+    config: Path | None,
+    settings: list[str] | None,
+    without: tuple[str, ...] = (),
+) -> Scenario:
+    """Merge file, options and settings, the later winning."""
+    chosen = {key: value for key, value in options.items() if key not in without}
+    values = {**(read_toml(config) if config else {}), **chosen}
+    values = with_settings(values, settings or [])
+    if "profile" not in values:
+        raise UserError("no engine profile is given: --profile NAME (dspark-sim ls lists them)")
+    return Scenario.check(values, str(config) if config else "the scenario")
+
+
+def one(options: dict[str, Any], key: str, values: Any) -> None:
+    """Put the single value of a repeatable option in its place; several belong to a sweep."""
+    if values is not None:
+        if len(values) != 1:
+            raise UserError(f"simulate takes one {key}, got {len(values)}; sweep takes several")
+        options[key] = values[0]
+
+
+def numbers(text: str | None, what: str) -> list[float]:
+    """Expand an option's list or range of numbers; nothing given is an empty list."""
+    return [] if text is None else expand_range(text, what)
+
+
+def whole_numbers(text: str | None, what: str) -> list[int]:
+    """Expand an option's list or range of whole numbers from 1 on."""
+    values = numbers(text, what)
+    for value in values:
+        if value != int(value) or value < 1:
+            raise UserError(f"{what} must be whole numbers of 1 or more, got {value:g}")
+    return [int(value) for value in values]
