@@ -162,7 +162,9 @@ def pareto(
     runs = read_sweep(source)
     folder = out or (source if source.is_dir() else source.parent)
     best = frontier(runs)
-    tables = {"frontier": best[best["on_frontier"]].drop(columns="on_frontier")}
+    columns = ["policy", "load", "tok_s_gpu", "tok_s_user", "acceptance_length", "verify_budget"]
+    joint = best[best["on_frontier"]].sort_values("tok_s_user")
+    tables = {"frontier": joint[[name for name in columns if name in joint]]}
     for name in policy or []:
         if baseline is None:
             raise UserError("--policy needs --baseline, the policy to compare it with")

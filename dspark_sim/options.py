@@ -11,13 +11,15 @@ from dspark_sim.config import Scenario, read_toml, with_settings
 from dspark_sim.core import UserError, expand_range
 
 Trace = Annotated[
-    str | None, typer.Option("--trace", help="File, shipped name or synth:KIND [synth:chat].")
+    str | None,
+    typer.Option("--trace", help="File, shipped name or synth:KIND; default synth:chat."),
 ]
 Profile = Annotated[
     str | None, typer.Option("--profile", help="Shipped name or folder of an engine profile.")
 ]
 Acceptance = Annotated[
-    str | None, typer.Option("--acceptance", help="Law, recording or mixture [chat-dspark].")
+    str | None,
+    typer.Option("--acceptance", help="Law, recording or mix; default chat-dspark."),
 ]
 Policies = Annotated[
     list[str] | None,
@@ -33,11 +35,17 @@ Scale = Annotated[
     float | None, typer.Option("--rate-scale", help="Speed up the trace's own times.")
 ]
 Requests = Annotated[
-    int | None, typer.Option("--requests", help="How many requests [max(1000, 8 x concurrency)].")
+    int | None,
+    typer.Option(
+        "--requests",
+        help="How many; default max(1000, 8 x concurrency).",
+    ),
 ]
-Gamma = Annotated[int | None, typer.Option("--num-speculative-tokens", help="Draft length γ [7].")]
+Gamma = Annotated[
+    int | None, typer.Option("--num-speculative-tokens", help="Draft length γ; default 7.")
+]
 Prefill = Annotated[
-    str | None, typer.Option("--prefill", help="chunked, separate or none [chunked].")
+    str | None, typer.Option("--prefill", help="chunked, separate or none; default chunked.")
 ]
 Goodput = Annotated[
     list[str] | None, typer.Option("--goodput", help="SLO in ms as in ttft:500; repeatable.")
@@ -45,7 +53,7 @@ Goodput = Annotated[
 Extend = Annotated[
     bool, typer.Option("--extend", help="Extend the profile beyond what was measured.")
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of luck and arrivals [0].")]
+Seed = Annotated[int | None, typer.Option("--seed", help="Seed of luck and arrivals; default 0.")]
 Config = Annotated[
     Path | None, typer.Option("--config", help="Scenario file (TOML); options override it.")
 ]

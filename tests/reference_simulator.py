@@ -110,7 +110,9 @@ class Twin:
                 self.arrive(request, time)
             else:
                 self.emit(request, 1, time)
-                if not request.done:
+                if request.done:
+                    request.admitted = time
+                else:
                     self.queue.append(request)
 
     def arrive(self, request, time):
@@ -121,11 +123,14 @@ class Twin:
         start = max(time, heappop(self.workers))
         end = start + self.prefill_ns(request.prompt)
         heappush(self.workers, end)
-        request.admitted = start
         self.schedule(end, "prefilled", request)
 
     def prefill_ns(self, tokens):
-        return int(to_ns(self.profile.prefill_ms(tokens, self.scenario.extend)))
+        if self.profile.prefill is not None:
+            return int(to_ns(self.profile.prefill_ms(tokens, self.scenario.extend)))
+        chunk = self.profile.max_num_batched_tokens
+        chunks = [min(chunk, tokens - done) for done in range(0, tokens, chunk)]
+        return sum(self.truth.overhead_ns + int(self.truth.verify_ns[n]) for n in chunks)
 
     def emit(self, request, tokens, time):
         tokens = min(tokens, request.output - request.emitted)
@@ -181,7 +186,6 @@ class Twin:
             if not request.decodes and budget > 0:
                 chunks[request.index] = min(budget, request.to_prefill - request.prefilled)
                 budget -= chunks[request.index]
-        early = 0
         while self.preempted or self.queue:
             request = self.preempted[-1] if self.preempted else self.queue[0]
             least = 1 if self.mode == "chunked" else 1 + self.gamma
@@ -190,31 +194,32 @@ class Twin:
                 break
             (self.preempted.pop if self.preempted else lambda: self.queue.pop(0))()
             self.order.append(request.index)
+            blocks = self.blocks_for(request)
             if request.admitted < 0:
                 request.admitted = self.now
             if self.mode == "none" and request.emitted == 0:
-                early += self.emit(request, 1, self.now)
+                self.emit(request, 1, self.now)
                 if request.done:
                     self.deliver()
                     continue
             self.running.append(request)
-            request.blocks = self.blocks_for(request)
+            request.blocks = blocks
             if self.mode == "chunked":
                 request.to_prefill = request.context
                 chunks[request.index] = min(budget, request.to_prefill)
                 budget -= chunks[request.index]
             else:
                 budget -= 1 + self.gamma
-        return [r for r in self.running if r.decodes], chunks, early
+        return [r for r in self.running if r.decodes], chunks
 
     # What a step does
 
     def run(self):
         while True:
             self.deliver()
-            decoding, chunks, early = self.admit()
+            decoding, chunks = self.admit()
             if decoding or chunks:
-                self.step(decoding, chunks, early)
+                self.step(decoding, chunks)
             elif self.events or self.preempted:
                 ready = [event[0] for event in self.events[:1]]
                 ready += [r.ready for r in self.preempted[-1:]]
@@ -286,7 +291,7 @@ class Twin:
             return lengths, accepted, oracle(view, accepted)
         return lengths, accepted, [int(n) for n in self.policy.verify_lengths(view)]
 
-    def step(self, decoding, chunks, early):
+    def step(self, decoding, chunks):
         kv_read = sum(r.context for r in decoding)
         kv_read += sum(self.requests[i].prefilled + n for i, n in chunks.items())
         lengths = accepted = verify = []
@@ -305,7 +310,7 @@ class Twin:
         self.block_ns += cost * blocks
         start, self.now = self.now, self.now + cost
         counts = [min(a, v) for a, v in zip(accepted, verify, strict=True)]
-        emitted = self.commit(decoding, lengths, verify, counts) + self.advance(chunks) + early
+        emitted = self.commit(decoding, lengths, verify, counts) + self.advance(chunks)
         self.steps.append(
             {
                 "start_ns": start,
@@ -348,10 +353,11 @@ def oracle(view, accepted):
     """Most tokens per time out of those that will be accepted; fewest on ties, by position."""
     base = view.num_requests + view.prefill_tokens
     drafting, longest = int((view.draft_len > 0).sum()), int(view.draft_len.max(initial=0))
+    fixed_ns = view.cost.fixed_ns + view.cost.draft_ns[drafting, longest]
     rates = []
     for budget in range(sum(accepted) + 1):
-        time = view.cost.step_time_s(base + budget, drafting, longest)
-        rates.append((view.num_requests + budget) / time)
+        time_ns = int(fixed_ns + view.cost.verify_ns[base + budget])
+        rates.append((view.num_requests + budget) / time_ns)
     left = int(np.argmax(rates))
     order = sorted((p, r) for r, a in enumerate(accepted) for p in range(a))
     taken = Counter(r for _, r in order[:left])

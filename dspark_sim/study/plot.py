@@ -169,7 +169,7 @@ def _policies(means: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dict[str
         yield policy, means[means["policy"] == policy], {
             "color": style.colour, "marker": style.marker, "linestyle": style.linestyle,
             "label": style.label, "linewidth": 2.0 - small, "markersize": 7.0 - 2.5 * small,
-            "markeredgecolor": style.colour if style.marker in "PX" else "white",
+            "markeredgecolor": "white",
             "markeredgewidth": 0.5, "zorder": 3.0 + small,
         }  # fmt: skip
 
@@ -213,4 +213,4 @@ def _share_scale(row: Sequence[Axes], values: np.ndarray[Any, np.dtype[np.float6
         elif known.min() > 0 and known.max() > WIDE * known.min():
             log_scale(ax)
         else:
-            ax.set_ylim(0.0, 1.05 * max(known.max(), 1e-9))
+            ax.set_ylim(0.0, 1.05 * known.max() if known.max() > 1e-6 else 1.0)
