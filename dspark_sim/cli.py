@@ -382,8 +382,7 @@ def _note(text: str) -> None:
 
 def _note_compilation() -> None:
     """Say what a first run is busy with."""
-    from dspark_sim.simulator.kernels import advance
+    from dspark_sim.jit import is_compiled
 
-    kernel: Any = advance
-    if not list(Path(kernel._cache.cache_path).glob("kernels.advance-*.nbi")):
+    if not is_compiled():
         _note("compiling the kernels, once on this machine (about 15 s) …")

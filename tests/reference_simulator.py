@@ -27,7 +27,6 @@ class Request:
     prefilled: int = 0
     to_prefill: int = 0
     blocks: int = 0
-    ready: int = 0
     last_chunk: int = 0
     steps: int = 0
     drafted: int = 0
@@ -71,7 +70,7 @@ class Twin:
         )
         self.truth = profile.tables(self.gamma, self.slots, scenario.extend)
         self.belief = self.believed()
-        self.now, self.sequence = 0, 0
+        self.now = self.sequence = self.issued = 0
         self.events, self.queue, self.preempted, self.running = [], [], [], []
         self.workers = [0] * scenario.prefill.workers
         self.outcomes = {}
@@ -94,36 +93,33 @@ class Twin:
             times = [int(t) for t in trace.arrival_ns]
         else:
             times = [0] * min(self.scenario.concurrency, len(self.requests))
-        self.next_issue = len(times)
-        for request, time in zip(self.requests, times, strict=False):
-            self.schedule(time, "arrival", request)
+        for time in times:
+            self.issue(time)
 
-    def schedule(self, time, what, request):
-        heappush(self.events, (time, self.sequence, what, request))
+    def issue(self, time):
+        """Let the next request arrive; with prefill workers it is ready when one has run it."""
+        request = self.requests[self.issued]
+        self.issued += 1
+        request.arrival = ready = time
+        if self.mode == "separate":
+            ready = max(time, heappop(self.workers)) + self.prefill_ns(request.prompt)
+            heappush(self.workers, ready)
+        self.schedule(ready, request)
+
+    def schedule(self, time, request):
+        heappush(self.events, (time, self.sequence, request))
         self.sequence += 1
 
-    def deliver(self):
-        """Let everything happen that is due by now, in order of time."""
-        while self.events and self.events[0][0] <= self.now:
-            time, _, what, request = heappop(self.events)
-            if what == "arrival":
-                self.arrive(request, time)
-            else:
+    def deliver(self, until):
+        """Let requests become ready up to a time, in order of time."""
+        while self.events and self.events[0][0] <= until:
+            time, _, request = heappop(self.events)
+            if self.mode == "separate":
                 self.emit(request, 1, time)
-                if request.done:
-                    request.admitted = time
-                else:
-                    self.queue.append(request)
-
-    def arrive(self, request, time):
-        request.arrival = time
-        if self.mode != "separate":
-            self.queue.append(request)
-            return
-        start = max(time, heappop(self.workers))
-        end = start + self.prefill_ns(request.prompt)
-        heappush(self.workers, end)
-        self.schedule(end, "prefilled", request)
+            if request.done:
+                request.admitted = time if request.admitted < 0 else request.admitted
+            else:
+                self.queue.append(request)
 
     def prefill_ns(self, tokens):
         if self.profile.prefill is not None:
@@ -145,15 +141,15 @@ class Twin:
             if request in self.running:
                 self.running.remove(request)
             request.blocks = 0
-            if self.scenario.concurrency and self.next_issue < len(self.requests):
-                self.schedule(time, "arrival", self.requests[self.next_issue])
-                self.next_issue += 1
+            if self.scenario.concurrency and self.issued < len(self.requests):
+                self.issue(time)
         return tokens
 
     # Who takes part
 
     def blocks_for(self, request):
-        return -(-(request.context + self.gamma + 1) // self.profile.block_size)
+        first = int(self.mode == "none" and request.emitted == 0)  # comes at admission
+        return -(-(request.context + first + self.gamma + 1) // self.profile.block_size)
 
     @property
     def free_blocks(self):
@@ -172,9 +168,11 @@ class Twin:
         self.running.remove(request)
         request.blocks, request.preemptions = 0, request.preemptions + 1
         request.prefilled = request.to_prefill = 0
+        request.history, request.last = [], (-1, -1)
         if self.mode == "separate":
-            request.ready = self.now + self.prefill_ns(request.context)
-        self.preempted.append(request)
+            self.schedule(self.now + self.prefill_ns(request.context), request)
+        else:
+            self.preempted.append(request)
 
     def admit(self):
         """Return the decoding requests and the prefill chunks of this step."""
@@ -190,20 +188,19 @@ class Twin:
             request = self.preempted[-1] if self.preempted else self.queue[0]
             least = 1 if self.mode == "chunked" else 1 + self.gamma
             fits = len(self.running) < self.slots and least <= budget
-            if not fits or self.blocks_for(request) > self.free_blocks or request.ready > self.now:
+            if not fits or self.blocks_for(request) > self.free_blocks:
                 break
             (self.preempted.pop if self.preempted else lambda: self.queue.pop(0))()
             self.order.append(request.index)
-            blocks = self.blocks_for(request)
             if request.admitted < 0:
                 request.admitted = self.now
             if self.mode == "none" and request.emitted == 0:
                 self.emit(request, 1, self.now)
                 if request.done:
-                    self.deliver()
+                    self.deliver(self.now)
                     continue
             self.running.append(request)
-            request.blocks = blocks
+            request.blocks = self.blocks_for(request)
             if self.mode == "chunked":
                 request.to_prefill = request.context
                 chunks[request.index] = min(budget, request.to_prefill)
@@ -216,14 +213,12 @@ class Twin:
 
     def run(self):
         while True:
-            self.deliver()
+            self.deliver(self.now)
             decoding, chunks = self.admit()
             if decoding or chunks:
                 self.step(decoding, chunks)
-            elif self.events or self.preempted:
-                ready = [event[0] for event in self.events[:1]]
-                ready += [r.ready for r in self.preempted[-1:]]
-                self.now = max(self.now, min(ready))
+            elif self.events:
+                self.now = max(self.now, self.events[0][0])
             else:
                 return self
 
@@ -251,8 +246,11 @@ class Twin:
                 history[row, age] = survival
         ending = [i for i, n in chunks.items() if self.ends(self.requests[i], n)]
         fixed = self.belief.overhead_ns + self.belief.request_ns[len(decoding) + len(chunks)]
-        if self.scenario.belief.context:
-            fixed += round(self.belief.context_ns_per_kv_token * kv_read)
+        per_kv = self.belief.context_ns_per_kv_token if self.scenario.belief.context else 0.0
+        if getattr(self.policy, "knows_outcomes", False):  # and what its step will really cost
+            per_kv = self.belief.context_ns_per_kv_token
+            per_kv += self.belief.draft_context_ns_per_kv_token
+        fixed += np.rint(per_kv * kv_read)
         return {
             "time_s": self.now * 1e-9,
             "request": ints(r.index for r in decoding),
@@ -285,8 +283,9 @@ class Twin:
             **seen, draft_len=np.array(lengths, dtype=np.int64), confidence=confidence
         )
         self.views.append(view)
-        for request, survival in zip(decoding, view.survival, strict=True):
-            request.history.insert(0, survival)
+        for request, length, survival in zip(decoding, lengths, view.survival, strict=True):
+            if length > 0:
+                request.history.insert(0, survival)
         if getattr(self.policy, "knows_outcomes", False):
             return lengths, accepted, oracle(view, accepted)
         return lengths, accepted, [int(n) for n in self.policy.verify_lengths(view)]
@@ -309,6 +308,7 @@ class Twin:
         self.running_ns += cost * len(self.running)
         self.block_ns += cost * blocks
         start, self.now = self.now, self.now + cost
+        self.deliver(self.now - 1)  # what completes during the step issues before its end does
         counts = [min(a, v) for a, v in zip(accepted, verify, strict=True)]
         emitted = self.commit(decoding, lengths, verify, counts) + self.advance(chunks)
         self.steps.append(

@@ -103,13 +103,13 @@ def profiles(draw, gamma, tightest_kv):
     ms[np.array(sizes) > limit] += draw(st.sampled_from([0, 3, 20]))
     block_size = draw(st.sampled_from([1, 4, 16]))
     least = -(-tightest_kv // block_size) * block_size
-    kv_tokens = draw(st.none() | st.integers(least, 3 * least))
+    kv_tokens = draw(st.sampled_from([None, least, least, least + least // 4, 2 * least]))
     autoregressive = draw(st.booleans())
     draft_rows = pd.DataFrame({"num_requests": [1, 3, 32], "draft_len": 2, "ms": 0.0})
     draft_rows["ms"] = np.cumsum([_cost(draw, 0, 400) for _ in range(3)])
     return make_profile(
-        max_num_seqs=draw(st.integers(1, 6)),
-        max_num_batched_tokens=draw(st.integers(1 + gamma, 96)),
+        max_num_seqs=draw(st.sampled_from([1, 2, 3, 6])),
+        max_num_batched_tokens=draw(st.integers(1 + gamma, 96) | st.integers(48, 96)),
         kv_tokens=kv_tokens,
         block_size=block_size,
         capture_limit=limit,
@@ -126,7 +126,7 @@ def profiles(draw, gamma, tightest_kv):
             | st.just(pd.DataFrame({"num_requests": [1, 2, 32], "ms": [0.1, 0.2, 0.9]}))
         ),
         prefill=draw(
-            st.none() if 1 else st.just(pd.DataFrame({"tokens": [1, 10, 200], "ms": [0.5, 1.0, 9.0]}))
+            st.none() | st.just(pd.DataFrame({"tokens": [1, 10, 200], "ms": [0.5, 1.0, 9.0]}))
         ),
     )
 
@@ -135,9 +135,11 @@ def profiles(draw, gamma, tightest_kv):
 def traces(draw):
     """Draw up to 12 requests with ties in arrival, outputs of one token and some long prompts."""
     n = draw(st.integers(1, 12))
+    longest = draw(st.sampled_from([5, 20, 120]))
+    outputs = draw(st.sampled_from([[1, 1, 2, 3, 7, 15, 30], [20, 25, 30]]))
     gaps = draw(st.lists(st.sampled_from([0, 0, 1, 2, 5, 40]), min_size=n, max_size=n))
-    prompt = draw(st.lists(st.integers(1, 20) | st.integers(1, 120), min_size=n, max_size=n))
-    output = draw(st.lists(st.sampled_from([1, 1, 2, 3, 7, 15, 30]), min_size=n, max_size=n))
+    prompt = draw(st.lists(st.integers(1, longest), min_size=n, max_size=n))
+    output = draw(st.lists(st.sampled_from(outputs), min_size=n, max_size=n))
     return make_trace(np.cumsum(gaps) / 1000, prompt, output)
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
-from numba import njit
-
 from dspark_sim.acceptance.luck import ACCEPT, DIFFICULTY, NOISE, RESPONSE, normal, uniform
+from dspark_sim.jit import kernel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -37,13 +36,13 @@ class AcceptanceTables(NamedTuple):
     recorded_confidence: NDArray[np.float32]  # (P, γ)
 
 
-@njit(cache=True)
+@kernel
 def sigmoid(x: float) -> float:
     """Return the logistic function of `x`."""
     return 1.0 / (1.0 + math.exp(-x))
 
 
-@njit(cache=True)
+@kernel
 def _response(tables: AcceptanceTables, request: int, key: np.uint64, segment: int) -> int:
     if segment == 0 and tables.first_response[request] >= 0:
         return tables.first_response[request]
@@ -54,7 +53,7 @@ def _response(tables: AcceptanceTables, request: int, key: np.uint64, segment: i
     return tables.pool_response[start + pick]
 
 
-@njit(cache=True)
+@kernel
 def locate(
     tables: AcceptanceTables, request: int, key: np.uint64, position: int, cursor: NDArray[np.int64]
 ) -> int:
@@ -76,7 +75,7 @@ def locate(
     return start + position - cursor[1]
 
 
-@njit(cache=True)
+@kernel
 def draft_block(
     tables: AcceptanceTables,
     request: int,
@@ -122,7 +121,7 @@ def draft_block(
     return accepted
 
 
-@njit(cache=True)
+@kernel
 def _view(
     tables: AcceptanceTables, member: int, j: int, rate: float, key: np.uint64, position: int
 ) -> float:

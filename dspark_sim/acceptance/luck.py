@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from dspark_sim.jit import kernel
 
 ACCEPT = np.uint64(0)
 DIFFICULTY = np.uint64(1)
@@ -87,33 +88,33 @@ _FAR_BOTTOM = (
 )
 
 
-@njit(cache=True)
+@kernel
 def _mix(x: np.uint64) -> np.uint64:
     x = (x ^ (x >> _S30)) * _MIX_1
     x = (x ^ (x >> _S27)) * _MIX_2
     return x ^ (x >> _S31)
 
 
-@njit(cache=True)
+@kernel
 def request_key(seed: int, request: int) -> np.uint64:
     """Return the key that all luck of one request hangs on."""
     return _mix(_mix(np.uint64(seed) + _GOLDEN) + (np.uint64(request) + np.uint64(1)) * _GOLDEN)
 
 
-@njit(cache=True)
+@kernel
 def uniform(key: np.uint64, position: int, stream: np.uint64) -> float:
     """Return a uniform number in (0, 1) for an output position of the request behind `key`."""
     counter = np.uint64(position) * _STREAMS + stream + np.uint64(1)
     return (np.float64(_mix(key + counter * _GOLDEN) >> _S11) + 0.5) * _ULP
 
 
-@njit(cache=True)
+@kernel
 def normal(key: np.uint64, position: int, stream: np.uint64) -> float:
     """Return a standard normal number for an output position (inverse of the distribution)."""
     return normal_quantile(uniform(key, position, stream))
 
 
-@njit(cache=True)
+@kernel
 def _polynomial(x: float, coefficients: tuple[float, ...]) -> float:
     value = 0.0
     for c in coefficients:
@@ -121,7 +122,7 @@ def _polynomial(x: float, coefficients: tuple[float, ...]) -> float:
     return value
 
 
-@njit(cache=True)
+@kernel
 def normal_quantile(p: float) -> float:
     """Return the standard normal quantile of `p`, to 1e-15 (Wichura 1988, AS 241, PPND16)."""
     q = p - 0.5

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dspark_sim.acceptance.kernels import AcceptanceTables, draft_block
 from dspark_sim.acceptance.luck import DIFFICULTY, normal, request_key
 from dspark_sim.core import UserError
+from dspark_sim.jit import kernel
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -98,7 +98,7 @@ class AcceptanceSource(ABC):
         return _blocks(bound, seed, requests, positions, length)
 
 
-@njit(cache=True)
+@kernel
 def _blocks(  # type: ignore[no-untyped-def]
     tables: AcceptanceTables,
     seed: int,

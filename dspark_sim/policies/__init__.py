@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
+import inspect
 import sys
 from functools import partial
 from pathlib import Path
@@ -112,7 +113,7 @@ def load_policy(spec: str, num_speculative_tokens: int = 7) -> Policy:
     name, args, keywords = parse_spec(spec)
     if name in POLICIES:
         return POLICIES[name](spec.strip(), num_speculative_tokens, args, dict(keywords))
-    if "." in name and args and not keywords and len(args) == 1:
+    if len(args) == 1 and not keywords and args[0].isidentifier() and _is_module(name):
         return _imported(name, args[0], num_speculative_tokens)
     raise unknown_name("policy", name, [*POLICIES, "package.module:Name"])
 
@@ -142,18 +143,22 @@ class _FunctionPolicy:
         self.verify_lengths = function
 
 
-def _imported(module_name: str, attribute: str, num_speculative_tokens: int) -> Policy:
+def _is_module(name: str) -> bool:
+    """Return whether a name is a module that can be imported, or at least looks like one."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    return "." in name or importlib.util.find_spec(name) is not None
+
+
+def _imported(module_name: str, attribute: str, num_speculative_tokens: int) -> Policy:
     try:
         target = getattr(importlib.import_module(module_name), attribute)
     except (ImportError, AttributeError) as error:
         raise UserError(f"policy '{module_name}:{attribute}' cannot be imported: {error}") from None
     if isinstance(target, type):
-        try:
-            target = target(num_speculative_tokens=num_speculative_tokens)
-        except TypeError:
-            target = target()
+        takes_gamma = "num_speculative_tokens" in inspect.signature(target).parameters
+        given = {"num_speculative_tokens": num_speculative_tokens} if takes_gamma else {}
+        target = target(**given)
     if hasattr(target, "verify_lengths"):
         return target
     if callable(target):

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from numba import njit
-
+from dspark_sim.jit import kernel
 from dspark_sim.policies.search import (
     allocate_budget,
     global_budget,
@@ -17,7 +16,7 @@ if TYPE_CHECKING:
     from dspark_sim.policies.kernel_policy import Decision
 
 
-@njit(cache=True)
+@kernel
 def dspark(step: Decision) -> None:
     """Admit tokens by live survival while Θ = τ · SPS(B) strictly rises; stop at the first miss.
 
@@ -43,7 +42,7 @@ def dspark(step: Decision) -> None:
         size = take_candidate(step.survival, step.draft_len, step.verify_len, step.heap, size)
 
 
-@njit(cache=True)
+@kernel
 def dspark_async(step: Decision) -> None:
     """Take the budget from stale survival by global search, the tokens by live survival.
 
@@ -59,7 +58,9 @@ def dspark_async(step: Decision) -> None:
         num + step.clock[1],
         step.clock[3] + step.clock[4],
         step.verify_ns,
-        step.depth,
-        step.heap,
+        step.order,
+        step.buckets,
     )
-    allocate_budget(step.survival, step.draft_len, num, budget, step.verify_len, step.heap)
+    allocate_budget(
+        step.survival, step.draft_len, num, budget, step.verify_len, step.order, step.buckets
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from numba import njit
+from dspark_sim.jit import kernel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dspark_sim.policies.kernel_policy import Decision
 
 
-@njit(cache=True)
+@kernel
 def fixed(params: NDArray[np.float64], step: Decision) -> None:
     """Verify min(k, draft_len) tokens of every request; params = (k,)."""
     for r in range(step.clock[0]):

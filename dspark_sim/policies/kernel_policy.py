@@ -20,8 +20,8 @@ class Decision(NamedTuple):
     """One step as a rule's kernel sees it, for the first `num` of the rows. Shapes as in the view.
 
     `clock` is (num, prefill_tokens, num_sampling, fixed_ns, draft_ns of this step). `accepted` is
-    read by the oracle alone. `memory` is the policy's own, kept between steps. `depth` and `heap`
-    are scratch.
+    read by the oracle alone. `memory` is the policy's own, kept between steps. `heap`,
+    `order` and `buckets` are scratch.
     """
 
     clock: NDArray[np.int64]  # (5,)
@@ -35,8 +35,9 @@ class Decision(NamedTuple):
     memory: NDArray[np.float64]  # (P,)
     accepted: NDArray[np.int64]  # (R,), the oracle's door
     verify_len: NDArray[np.int64]  # (R,), the answer
-    depth: NDArray[np.int64]  # (R,)
     heap: NDArray[np.int64]  # (R,)
+    order: NDArray[np.int64]  # (R * γ,)
+    buckets: NDArray[np.int64]  # (NUM_BUCKETS,)
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,7 @@ class KernelPolicy:
     def verify_lengths(self, view: SchedulerView) -> NDArray[np.int64]:
         """Return verify_len (R,), the same as inside the engine."""
         from dspark_sim.policies.rules import decide
+        from dspark_sim.policies.search import NUM_BUCKETS
 
         if self.knows_outcomes:
             raise UserError(f"policy '{self.name}' needs true outcomes, which no view holds")
@@ -95,8 +97,9 @@ class KernelPolicy:
             memory=np.array(self.memory, dtype=np.float64),
             accepted=np.zeros(num, dtype=np.int64),
             verify_len=np.zeros(num, dtype=np.int64),
-            depth=np.zeros(num, dtype=np.int64),
             heap=np.zeros(num, dtype=np.int64),
+            order=np.zeros(view.confidence.size, dtype=np.int64),
+            buckets=np.zeros(NUM_BUCKETS, dtype=np.int64),
         )
         decide(self.rule, np.array([*self.params, 0.0]), decision)
         return decision.verify_len

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from numba import njit
+from dspark_sim.jit import kernel
 
 if TYPE_CHECKING:
     from dspark_sim.policies.kernel_policy import Decision
 
 
-@njit(cache=True)
+@kernel
 def oracle(step: Decision) -> None:
     """Verify only drafts that will be accepted: the B that maximises (R + B) / T(R + B).
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from numba import njit
-
+from dspark_sim.jit import kernel
 from dspark_sim.policies.dspark import dspark, dspark_async
 from dspark_sim.policies.fixed import fixed
 from dspark_sim.policies.oracle import oracle
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 FIXED, THRESHOLD, DSPARK, DSPARK_ASYNC, VLLM, ORACLE = range(6)
 
 
-@njit(cache=True)
+@kernel
 def decide(rule: int, params: NDArray[np.float64], step: Decision) -> None:
     """Write the verify lengths of one step by rule number."""
     if rule == FIXED:

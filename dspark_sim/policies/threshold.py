@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from numba import njit
+from dspark_sim.jit import kernel
 
 if TYPE_CHECKING:
     import numpy as np
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from dspark_sim.policies.kernel_policy import Decision
 
 
-@njit(cache=True)
+@kernel
 def threshold(params: NDArray[np.float64], step: Decision) -> None:
     """Keep tokens while the confidence (or, params[1] = 1, the survival) is at least params[0]."""
     values = step.survival if params[1] > 0.5 else step.confidence

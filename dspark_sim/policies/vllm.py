@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from numba import njit
-
+from dspark_sim.jit import kernel
 from dspark_sim.policies.search import allocate_budget, global_budget
 
 if TYPE_CHECKING:
     from dspark_sim.policies.kernel_policy import Decision
 
 
-@njit(cache=True)
+@kernel
 def vllm(step: Decision) -> None:
     """Choose the budget B that maximises (N + ΣS) / (draft[R] + verify[T + B]) over all B.
 
@@ -29,7 +28,9 @@ def vllm(step: Decision) -> None:
         num + step.clock[1],
         step.clock[4],
         step.verify_ns,
-        step.depth,
-        step.heap,
+        step.order,
+        step.buckets,
     )
-    allocate_budget(step.survival, step.draft_len, num, budget, step.verify_len, step.heap)
+    allocate_budget(
+        step.survival, step.draft_len, num, budget, step.verify_len, step.order, step.buckets
+    )

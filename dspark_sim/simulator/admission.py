@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from numba import njit
-
 from dspark_sim.acceptance.luck import DIFFICULTY, normal, request_key
+from dspark_sim.jit import kernel
 from dspark_sim.simulator import state as s
 
 if TYPE_CHECKING:
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
     from dspark_sim.simulator.state import Engine, State
 
 
-@njit(cache=True)
+@kernel
 def issue(engine: Engine, state: State, request: int, now: int) -> None:
     """Let a request arrive: it waits from now on, or from the end of its separate prefill."""
     state.requests[s.ARRIVAL, request] = now
@@ -33,14 +32,14 @@ def issue(engine: Engine, state: State, request: int, now: int) -> None:
     _enqueue(state, request, ready)
 
 
-@njit(cache=True)
+@kernel
 def issue_all(engine: Engine, state: State, arrival_ns: NDArray[np.int64]) -> None:
     """Let all requests of an open loop arrive at their times (N,)."""
     for request in range(len(arrival_ns)):
         issue(engine, state, request, arrival_ns[request])
 
 
-@njit(cache=True)
+@kernel
 def _enqueue(state: State, request: int, ready: int) -> None:
     clock, queue = state.clock, state.queue
     state.requests[s.READY, request] = ready
@@ -55,7 +54,7 @@ def _enqueue(state: State, request: int, ready: int) -> None:
     clock[s.TAIL] += 1
 
 
-@njit(cache=True)
+@kernel
 def ingest(engine: Engine, state: State) -> None:
     """Move requests that are ready by now from the future into the waiting part of the queue."""
     clock, queue = state.clock, state.queue
@@ -72,7 +71,7 @@ def ingest(engine: Engine, state: State) -> None:
             complete(engine, state, request, ready)
 
 
-@njit(cache=True)
+@kernel
 def add_gap(state: State, request: int, now: int) -> None:
     """Record the time since the request's last chunk of output, runs of equal gaps as one row."""
     clock, gap = state.clock, now - state.requests[s.LAST_EMIT, request]
@@ -86,7 +85,7 @@ def add_gap(state: State, request: int, now: int) -> None:
     state.requests[s.LAST_EMIT, request] = now
 
 
-@njit(cache=True)
+@kernel
 def emit_prefill_token(state: State, request: int, now: int) -> bool:
     """Emit the token that a prefill ends in; return whether it was the request's last."""
     requests = state.requests
@@ -100,7 +99,7 @@ def emit_prefill_token(state: State, request: int, now: int) -> bool:
     return requests[s.EMITTED, request] == requests[s.OUTPUT, request]
 
 
-@njit(cache=True)
+@kernel
 def complete(engine: Engine, state: State, request: int, now: int) -> None:
     """Finish a request; in a closed loop the next one arrives, and the window may open or close."""
     clock = state.clock
@@ -116,14 +115,14 @@ def complete(engine: Engine, state: State, request: int, now: int) -> None:
                 clock[s.WINDOW_NEXT] = 2
 
 
-@njit(cache=True)
+@kernel
 def _blocks(engine: Engine, state: State, request: int) -> int:
     """Return the KV blocks a request holds: its context, a full draft and the bonus token."""
     tokens = state.requests[s.PROMPT, request] + state.requests[s.EMITTED, request]
     return (tokens + engine.gamma + engine.block_size) // engine.block_size
 
 
-@njit(cache=True)
+@kernel
 def release(state: State, slot: int) -> None:
     """Give back a slot and its KV blocks; the caller takes it out of the running order."""
     clock = state.clock
@@ -132,7 +131,7 @@ def release(state: State, slot: int) -> None:
     clock[s.NUM_FREE] += 1
 
 
-@njit(cache=True)
+@kernel
 def grow(engine: Engine, state: State) -> None:
     """Reserve KV for the next step, oldest request first; preempt the youngest where it lacks."""
     clock, slots = state.clock, state.slots
@@ -148,7 +147,7 @@ def grow(engine: Engine, state: State) -> None:
         place += 1
 
 
-@njit(cache=True)
+@kernel
 def _preempt_youngest(engine: Engine, state: State) -> None:
     clock, slots = state.clock, state.slots
     clock[s.RUNNING] -= 1
@@ -165,7 +164,7 @@ def _preempt_youngest(engine: Engine, state: State) -> None:
         clock[s.STACKED] += 1
 
 
-@njit(cache=True)
+@kernel
 def schedule_prefill(engine: Engine, state: State) -> int:
     """Hand the token budget to decodes first, then to prefills under way; return what is left."""
     clock, slots = state.clock, state.slots
@@ -184,7 +183,7 @@ def schedule_prefill(engine: Engine, state: State) -> int:
     return budget
 
 
-@njit(cache=True)
+@kernel
 def admit(engine: Engine, state: State, budget: int) -> None:
     """Admit waiting requests first come, first served, while slots, KV and tokens allow."""
     clock = state.clock
@@ -215,7 +214,7 @@ def admit(engine: Engine, state: State, budget: int) -> None:
             budget -= _occupy_slot(engine, state, request, budget, blocks)
 
 
-@njit(cache=True)
+@kernel
 def _occupy_slot(engine: Engine, state: State, request: int, budget: int, blocks: int) -> int:
     """Give a request a slot; return the tokens of this step that it takes."""
     clock, slots, requests = state.clock, state.slots, state.requests

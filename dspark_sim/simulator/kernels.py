@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numba import njit
 
 from dspark_sim.acceptance.kernels import draft_block
+from dspark_sim.jit import kernel
 from dspark_sim.policies.kernel_policy import LAGS, Decision
 from dspark_sim.policies.rules import decide
 from dspark_sim.simulator import state as s
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dspark_sim.simulator.state import Engine, Rule, State
 
 
-@njit(cache=True)
+@kernel
 def begin_step(engine: Engine, state: State) -> int:
     """Admit, and gather the step's rows; jump over idle time. Return DONE or READY_TO_DRAFT."""
     clock = state.clock
@@ -44,7 +44,7 @@ def begin_step(engine: Engine, state: State) -> int:
         clock[s.NOW] = max(clock[s.NOW], state.requests[s.READY, following])
 
 
-@njit(cache=True)
+@kernel
 def _gather(state: State) -> None:
     """Collect decoding requests into rows, in order of admission, and count the prefill."""
     clock, slots, rows = state.clock, state.slots, state.rows
@@ -67,14 +67,14 @@ def _gather(state: State) -> None:
     clock[s.SAMPLING] = decodes + ending
 
 
-@njit(cache=True)
+@kernel
 def plan_drafts(engine: Engine, state: State) -> None:
     """Let every request draft γ tokens: what happens unless a policy says otherwise."""
     for r in range(state.clock[s.DECODES]):
         state.rows[s.ROW_DRAFT, r] = engine.gamma
 
 
-@njit(cache=True)
+@kernel
 def draft(acceptance: AcceptanceTables, state: State, want_confidence: bool, lag: int) -> None:
     """Draft the rows' blocks: confidence for the policy, and the outcome hidden from it."""
     rows, slots, requests = state.rows, state.slots, state.requests
@@ -107,7 +107,7 @@ def draft(acceptance: AcceptanceTables, state: State, want_confidence: bool, lag
                     state.stale[r, j] = state.history[slot, lag - 1, j]
 
 
-@njit(cache=True)
+@kernel
 def _drafting(state: State) -> tuple[int, int, int]:
     """Return requests that draft, their longest draft and all draft tokens."""
     num = longest = total = 0
@@ -119,7 +119,7 @@ def _drafting(state: State) -> tuple[int, int, int]:
     return num, longest, total
 
 
-@njit(cache=True)
+@kernel
 def kv_tokens_read(state: State) -> int:
     """Return KV tokens the step reads: every decode's context, every chunk up to its end."""
     slots, requests, total = state.slots, state.requests, 0
@@ -133,7 +133,7 @@ def kv_tokens_read(state: State) -> int:
     return total
 
 
-@njit(cache=True)
+@kernel
 def apply_rule(rule: Rule, state: State) -> None:
     """Let a built-in rule write the rows' verify lengths."""
     clock, rows = state.clock, state.rows
@@ -163,13 +163,14 @@ def apply_rule(rule: Rule, state: State) -> None:
         rule.memory,
         rows[s.ROW_ACCEPTED],
         rows[s.ROW_VERIFY],
-        rows[s.ROW_DEPTH],
         rows[s.ROW_HEAP],
+        state.order,
+        state.buckets,
     )
     decide(rule.rule, rule.params, decision)
 
 
-@njit(cache=True)
+@kernel
 def finish_step(engine: Engine, state: State, keep_history: bool) -> int:
     """Price the step, let its time pass, commit its tokens. Return OUT_OF_RANGE or DONE."""
     clock, counters, rows = state.clock, state.counters, state.rows
@@ -221,7 +222,7 @@ def finish_step(engine: Engine, state: State, keep_history: bool) -> int:
     return s.DONE
 
 
-@njit(cache=True)
+@kernel
 def _step_ns(engine: Engine, state: State, batch_tokens: int, drafting: int, longest: int) -> int:
     """Return overhead + draft + verify + requests + context, or -1 outside the table."""
     if engine.verify_ns[batch_tokens] < 0:
@@ -235,7 +236,7 @@ def _step_ns(engine: Engine, state: State, batch_tokens: int, drafting: int, lon
     return step_ns
 
 
-@njit(cache=True)
+@kernel
 def _commit(engine: Engine, state: State, keep_history: bool) -> None:
     """Emit the tokens of all rows and prefills, and close up the running order."""
     clock, slots = state.clock, state.slots
@@ -261,7 +262,7 @@ def _commit(engine: Engine, state: State, keep_history: bool) -> None:
     state.counters[s.C_GAPS] = clock[s.NUM_GAPS]
 
 
-@njit(cache=True)
+@kernel
 def _commit_row(state: State, row: int, slot: int, request: int, keep_history: bool) -> bool:
     """Commit min(accepted, verify_len) + 1 tokens of one request; return whether it is done."""
     clock, slots, rows, requests = state.clock, state.slots, state.rows, state.requests
@@ -288,7 +289,7 @@ def _commit_row(state: State, row: int, slot: int, request: int, keep_history: b
     return requests[s.EMITTED, request] == requests[s.OUTPUT, request]
 
 
-@njit(cache=True)
+@kernel
 def _watch_window(engine: Engine, state: State) -> None:
     """Note the counters when the measured window opens and when it closes."""
     clock = state.clock
@@ -303,7 +304,7 @@ def _watch_window(engine: Engine, state: State) -> None:
         clock[s.WINDOW] += 1
 
 
-@njit(cache=True)
+@kernel
 def advance(
     engine: Engine, acceptance: AcceptanceTables, rule: Rule, state: State, until_ns: int
 ) -> int:
@@ -324,7 +325,7 @@ def advance(
             return s.OUT_OF_RANGE
 
 
-@njit(cache=True)
+@kernel
 def _records_full(engine: Engine, state: State) -> bool:
     if engine.record_steps and state.clock[s.NUM_STEPS] >= len(state.steps):
         return True

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dspark_sim.policies.search import NUM_BUCKETS
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -56,12 +58,11 @@ NUM_SLOT_ROWS = 10
     ROW_DRAFT,
     ROW_ACCEPTED,
     ROW_VERIFY,
-    ROW_DEPTH,
     ROW_HEAP,
     ROW_LAST_VERIFY,
     ROW_LAST_ACCEPTED,
-) = range(8)
-NUM_ROW_ROWS = 8
+) = range(7)
+NUM_ROW_ROWS = 7
 
 # Entries of `clock`
 (
@@ -184,10 +185,12 @@ class State(NamedTuple):
     level: Floats  # (S,)
     history: Floats  # (S, 3, γ), newest first
     cursor: Ints  # (S, 3)
-    rows: Ints  # (8, S)
+    rows: Ints  # (7, S)
     confidence: Floats  # (S, γ)
     survival: Floats  # (S, γ)
     stale: Floats  # (S, γ)
+    order: Ints  # (S * γ,) scratch of the rules
+    buckets: Ints  # (NUM_BUCKETS,) likewise
     queue: Ints  # (N + 1,)
     stack: Ints  # (S,) preempted requests, the next to resume on top
     workers: Ints  # (W,) when each prefill worker is free
@@ -219,6 +222,8 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
         confidence=np.zeros((slots, gamma)),
         survival=np.zeros((slots, gamma)),
         stale=np.zeros((slots, gamma)),
+        order=np.zeros(slots * gamma, dtype=np.int64),
+        buckets=np.zeros(NUM_BUCKETS, dtype=np.int64),
         queue=np.zeros(num + 1, dtype=np.int64),
         stack=np.zeros(slots, dtype=np.int64),
         workers=np.zeros(max(num_workers, 1), dtype=np.int64),

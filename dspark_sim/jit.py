@@ -1,0 +1,62 @@
+"""Numba kernels whose compiled code on disk always belongs to the sources as they are now.
+
+Numba notices a change of the file a kernel stands in, but not of the files it calls into, so an
+edited policy would go on running as it was. Compiled code is therefore kept in a folder named by
+a hash of all kernel sources, outside the package, which may be read-only. NUMBA_CACHE_DIR, if
+set, is obeyed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+import numba
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Kernel = TypeVar("Kernel", bound=Callable[..., Any])
+
+_ROOMS = ("acceptance", "policies", "simulator")
+
+
+def kernel(function: Kernel) -> Kernel:
+    """Compile a function with Numba on its first call, or load it from disk."""
+    settings: Any = numba.config
+    chosen = settings.CACHE_DIR
+    settings.CACHE_DIR = chosen or str(cache_folder())
+    try:
+        compiled: Any = numba.njit(cache=True)(function)
+    finally:
+        settings.CACHE_DIR = chosen
+    return cast("Kernel", compiled)
+
+
+@cache
+def cache_folder() -> Path:
+    """Return the folder of the compiled code of these sources, created if need be."""
+    sources = hashlib.sha256()
+    for room in _ROOMS:
+        for path in sorted((Path(__file__).parent / room).glob("*.py")):
+            text = path.read_bytes()
+            sources.update(text if b"@kernel" in text else b"")
+    home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
+    for base in (Path(home), Path(tempfile.gettempdir())):
+        folder = base / "dspark-sim" / sources.hexdigest()[:16]
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError:
+            continue
+        if os.access(folder, os.W_OK):
+            return folder
+    return Path(tempfile.mkdtemp(prefix="dspark-sim-"))
+
+
+def is_compiled() -> bool:
+    """Return whether a run finds its kernels on disk."""
+    return any(cache_folder().rglob("kernels.advance-*.nbi"))
