@@ -107,7 +107,7 @@ def read_sweep(path: str | Path) -> pd.DataFrame:
     """Read the table of a sweep, given its folder or its sweep.csv."""
     file = Path(path) / "sweep.csv" if Path(path).is_dir() else Path(path)
     try:
-        return pd.read_csv(file, float_precision="round_trip")
+        return pd.read_csv(file)
     except (OSError, UnicodeDecodeError, pd.errors.ParserError, pd.errors.EmptyDataError) as error:
         raise UserError(f"{file}: cannot be read as the table of a sweep ({error})") from None
 
