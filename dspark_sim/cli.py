@@ -127,10 +127,12 @@ def sweep(
     scenario = opt.scenario_from(chosen, config, settings, without=("concurrency", "request_rate"))
     if seeds < 1:
         raise UserError(f"--seeds must be 1 or more, got {seeds}")
+    named = [scenario.policy] if "policy" in scenario.model_fields_set else DEMO_POLICIES
+    policies = policy or named
     _note_compilation()
     table = run(
         scenario,
-        [name for spec in policy or DEMO_POLICIES for name in expand_policy(spec)],
+        [name for spec in policies for name in expand_policy(spec)],
         opt.whole_numbers(concurrency, "concurrency"),
         opt.numbers(request_rate, "request_rate"),
         range(scenario.seed, scenario.seed + seeds),
@@ -157,6 +159,7 @@ def pareto(
 
     dspark-sim pareto out --policy vllm --baseline fixed:3 --at-tok-s-user 80,120
     """
+    from dspark_sim.policies import expand_policy
     from dspark_sim.study import compare, frontier, read_sweep, save_pareto
 
     runs = read_sweep(source)
@@ -165,7 +168,7 @@ def pareto(
     columns = ["policy", "load", "tok_s_gpu", "tok_s_user", "acceptance_length", "verify_budget"]
     joint = best[best["on_frontier"]].sort_values("tok_s_user")
     tables = {"frontier": joint[[name for name in columns if name in joint]]}
-    for name in policy or []:
+    for name in [name for spec in policy or [] for name in expand_policy(spec)]:
         if baseline is None:
             raise UserError("--policy needs --baseline, the policy to compare it with")
         points = (
@@ -197,7 +200,7 @@ def demo(
         {"trace": "chat-1k", "profile": "dsv4-flash-b300-tp4", "prefill": {"mode": "none"}}
     )
     _note(
-        "1,000 chat requests on DeepSeek-V4-Flash, 4 x B300 (vLLM's published cost table), "
+        "chat requests on DeepSeek-V4-Flash, 4 x B300 (vLLM's published cost table), "
         "drafter and confidences as in arXiv 2607.05147; decoding only (--prefill none)."
     )
     _note_compilation()
@@ -233,7 +236,9 @@ def list_names(as_json: opt.Json = False) -> None:
 def trace_show(
     trace: Annotated[str, typer.Argument(help="File, shipped name or synth:KIND.")],
     rate_scale: opt.Scale = None,
-    requests: opt.Requests = None,
+    requests: Annotated[
+        int | None, typer.Option("--requests", help="Only the first so many, or as many drawn.")
+    ] = None,
     seed: opt.Seed = None,
     out: Annotated[Path | None, typer.Option("--out", help="Picture to draw (PNG, SVG).")] = None,
     as_json: opt.Json = False,

@@ -80,7 +80,7 @@ def expand_range(text: str, what: str) -> list[float]:
     for part in text.split(","):
         span, _, step = part.partition(":")
         if ".." not in span:
-            values.append(parse_number(part, what))
+            values.append(math.inf if part.strip() == "inf" else parse_number(part, what))
             continue
         low_text, _, high_text = span.partition("..")
         low, high = parse_number(low_text, what), parse_number(high_text, what)

@@ -117,6 +117,6 @@ def whole_numbers(text: str | None, what: str) -> list[int]:
     """Expand an option's list or range of whole numbers from 1 on."""
     values = numbers(text, what)
     for value in values:
-        if value != int(value) or value < 1:
+        if not value.is_integer() or value < 1:
             raise UserError(f"{what} must be whole numbers of 1 or more, got {value:g}")
     return [int(value) for value in values]

@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 from dspark_sim.policies import BelievedCost, SchedulerView
 
 SIXTEENTHS = st.integers(0, 16).map(lambda n: n / 16)  # exact, with many ties, 0 and 1
-CONFIDENCE = st.one_of(SIXTEENTHS, st.floats(0.0, 1.0))
+NEARLY_EQUAL = st.integers(0, 9).map(lambda n: 0.75 + n / 2**16)
+CONFIDENCE = st.one_of(SIXTEENTHS, NEARLY_EQUAL, st.floats(0.0, 1.0))
 
 
 def step_view(

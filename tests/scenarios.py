@@ -122,8 +122,7 @@ def profiles(draw, gamma, tightest_kv):
         verify=pd.DataFrame({"batch_tokens": sizes, "ms": ms}),
         draft=draft_rows,
         requests=draw(
-            st.none()
-            | st.just(pd.DataFrame({"num_requests": [1, 2, 32], "ms": [0.1, 0.2, 0.9]}))
+            st.none() | st.just(pd.DataFrame({"num_requests": [1, 2, 32], "ms": [0.1, 0.2, 0.9]}))
         ),
         prefill=draw(
             st.none() | st.just(pd.DataFrame({"tokens": [1, 10, 200], "ms": [0.5, 1.0, 9.0]}))

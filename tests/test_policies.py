@@ -105,6 +105,10 @@ def test_every_policy_is_listed_with_its_origin():
         ("dspak", "unknown policy 'dspak': did you mean 'dspark'"),
         ("vlm:lag=1", "unknown policy 'vlm': did you mean 'vllm'"),
         ("", "unknown policy ''.*allowed: dspark, dspark-async, fixed, none"),
+        (":half", "unknown policy ''"),
+        (".rules:half", "unknown policy '.rules'"),
+        ("treshold:half", "unknown policy 'treshold': did you mean 'threshold'"),
+        ("__main__:half", "'__main__"),
         ("none:3", "policy 'none:3' takes 0 plain argument"),
         ("fixed", r"policy 'fixed' takes 1 plain argument\(s\), got 0"),
         ("fixed:", r"takes 1 plain argument\(s\), got 0"),
@@ -191,18 +195,14 @@ def test_a_users_class_gives_a_fresh_policy_each_time(user_module):
     assert policies[0] is not policies[1]
 
 
-def test_a_module_in_the_working_directory_is_found(tmp_path, monkeypatch):
-    monkeypatch.setattr(sys, "path", list(sys.path))
+@pytest.mark.parametrize("module", ["own_local.rules", "own_lone_module"])
+def test_a_module_in_the_working_directory_is_found(tmp_path, monkeypatch, module):
+    monkeypatch.setattr(sys, "path", [entry for entry in sys.path if entry])
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "own_local").mkdir()
-    (tmp_path / "own_local" / "rules.py").write_text(USER_MODULE)
-    assert load_policy("own_local.rules:half").verify_lengths(VIEW).tolist() == [1, 1]
-
-
-def test_a_module_without_a_package_is_found_too(tmp_path, monkeypatch):
-    monkeypatch.syspath_prepend(tmp_path)
-    (tmp_path / "own_lone_module.py").write_text(USER_MODULE)
-    assert load_policy("own_lone_module:half").verify_lengths(VIEW).tolist() == [1, 1]
+    path = tmp_path.joinpath(*module.split(".")).with_suffix(".py")
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(USER_MODULE)
+    assert load_policy(f"{module}:half").verify_lengths(VIEW).tolist() == [1, 1]
 
 
 def test_a_mistake_inside_a_users_class_is_not_hidden(user_module):

@@ -78,6 +78,14 @@ def oracle_lengths(view, accepted):
     return decision.verify_len.tolist()
 
 
+def test_the_oracle_takes_the_fewest_tokens_on_a_tie_and_fills_position_by_position():
+    # 3 / 30 = 5 / 50: two more tokens at the same rate are not worth their while.
+    view = step_view([[0.5] * 3] * 3, [0, 9, 9, 30, 60, 50, 90])
+    assert oracle_lengths(view, [1, 0, 2]) == [0, 0, 0]
+    view = step_view([[0.5] * 3] * 3, [0, 9, 9, 30, 60, 45, 90])
+    assert oracle_lengths(view, [0, 3, 3]) == [0, 1, 1]
+
+
 def test_the_oracle_refuses_a_view_because_no_view_holds_outcomes():
     with pytest.raises(UserError, match="policy 'oracle' needs true outcomes"):
         load_policy("oracle").verify_lengths(step_view([[0.5]], [0, 1, 1]))

@@ -106,13 +106,13 @@ def widened(case, gamma):
     return replace(case, profile=replace(case.profile, **changes))
 
 
-@examples(250)
+@examples(200)
 @given(cases())
 def test_the_engine_is_its_plain_python_twin_to_the_nanosecond(case):
     assert_agree(case.run(), twin_of(case))
 
 
-@examples(60)
+@examples(40)
 @given(cases(policies=("fixed:3",)), st.integers(0, 5))
 def test_a_policy_that_drafts_what_it_likes_sees_what_the_twin_shows(case, gamma):
     case = widened(case, gamma)
@@ -122,13 +122,13 @@ def test_a_policy_that_drafts_what_it_likes_sees_what_the_twin_shows(case, gamma
     assert_same_views(policy.views, shadow.views)
 
 
-@examples(60)
+@examples(40)
 @given(cases())
 def test_step_by_step_gives_the_same_bits(case):
     assert_identical(case.run(), case.run(stepwise=True))
 
 
-@examples(60)
+@examples(40)
 @given(cases(policies=tuple(WRAPPABLE)))
 def test_a_user_policy_that_asks_a_built_in_one_gives_the_same_bits(case):
     if case.scenario.policy.startswith("vllm"):  # the engine makes its table monotone
@@ -137,7 +137,7 @@ def test_a_user_policy_that_asks_a_built_in_one_gives_the_same_bits(case):
     assert_identical(case.run(), case.run(Wrapped(case.policy())))
 
 
-@examples(25)
+@examples(20)
 @given(cases())
 def test_leaving_out_the_step_records_changes_nothing_else(case):
     brief = replace(case, scenario=case.scenario.model_copy(update={"record_steps": False}))

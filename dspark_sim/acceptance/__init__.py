@@ -46,6 +46,10 @@ def load_acceptance(spec: str, num_speculative_tokens: int = 7) -> AcceptanceSou
     """
     name, positional, keywords = parse_spec(spec)
     if name == "mix":
+        if positional:
+            raise UserError(
+                f"acceptance '{spec}': '{positional[0]}' is not of the form category=NAME"
+            )
         return _mixture(spec, keywords, num_speculative_tokens)
     if name in _SYNTHETIC:
         if len(positional) != 1 or keywords:
@@ -56,7 +60,7 @@ def load_acceptance(spec: str, num_speculative_tokens: int = 7) -> AcceptanceSou
         return _law(spec, name, positional, keywords)
     path = _recording_path(spec)
     if path is None:
-        raise unknown_name("acceptance", spec, [row["name"] for row in list_acceptance()])
+        raise unknown_name("acceptance", name, [row["name"] for row in list_acceptance()])
     return read_recording(path)
 
 
@@ -86,6 +90,8 @@ def _law(
         origin=ORIGINS[name],
     )
     auc = keywords.pop("auc", None)
+    if auc is not None and "noise" in keywords:
+        raise UserError(f"acceptance '{spec}': give either noise or auc, which sets the noise")
     for key, value in keywords.items():
         if key not in _LAW_KEYS:
             raise unknown_name("key", key, [*_LAW_KEYS, "auc"], f"acceptance '{spec}'")

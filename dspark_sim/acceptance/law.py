@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 _AUC_SAMPLES = 40_000
+_MOST_NOISE = 200.0
 
 
 @dataclass(frozen=True)
@@ -127,7 +128,12 @@ class ParametricAcceptance(AcceptanceSource):
 
         if gap(0.0) <= 0.0:
             return replace(self, confidence_noise=0.0)
-        return replace(self, confidence_noise=float(brentq(gap, 0.0, 200.0, xtol=1e-4)))
+        if gap(_MOST_NOISE) >= 0.0:
+            raise UserError(
+                f"acceptance '{self.name}': an AUC of {auc} at position {position} cannot be told "
+                "from 0.5 over the rounds that are sampled"
+            )
+        return replace(self, confidence_noise=float(brentq(gap, 0.0, _MOST_NOISE, xtol=1e-4)))
 
     def _rounds(self, level: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the weight of a request in rounds: one over its acceptance length, (n,)."""
@@ -197,8 +203,10 @@ def _intercepts(
 def _weighted_auc(
     score: NDArray[np.float64], label: NDArray[np.bool_], weight: NDArray[np.float64]
 ) -> float:
-    order = np.argsort(score, kind="stable")
-    positive = (label * weight)[order]
-    negative = (~label * weight)[order]
+    """Return P(an accepted round scores higher than a rejected one), ties counting half."""
+    _, group = np.unique(score, return_inverse=True)
+    positive = np.bincount(group, weight * label)
+    negative = np.bincount(group, weight * ~label)
+    pairs = positive.sum() * negative.sum()
     below = np.cumsum(negative) - 0.5 * negative
-    return float((positive * below).sum() / (positive.sum() * negative.sum()))
+    return float(positive @ below / pairs) if pairs > 0 else float("nan")

@@ -22,8 +22,8 @@ _STREAMS = np.uint64(4)
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-_S30, _S27, _S31, _S11 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(11)
-_ULP = 2.0**-53
+_S30, _S27, _S31, _S12 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(12)
+_ULP = 2.0**-52  # 52 bits and a half are exact, so that 1 is never reached
 
 # Wichura 1988, AS 241: numerators and denominators, highest power first.
 _CENTRE_TOP = (
@@ -105,7 +105,7 @@ def request_key(seed: int, request: int) -> np.uint64:
 def uniform(key: np.uint64, position: int, stream: np.uint64) -> float:
     """Return a uniform number in (0, 1) for an output position of the request behind `key`."""
     counter = np.uint64(position) * _STREAMS + stream + np.uint64(1)
-    return (np.float64(_mix(key + counter * _GOLDEN) >> _S11) + 0.5) * _ULP
+    return (np.float64(_mix(key + counter * _GOLDEN) >> _S12) + 0.5) * _ULP
 
 
 @kernel

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-_FIG2 = "arXiv 2607.05147, Fig. 2 (conditional acceptance per position, Qwen3, γ = 7)"
+_FIG2 = "arXiv 2607.05147, Fig. 2 (conditional acceptance per position, Qwen3-4B, γ = 7)"
 _GOLDEN = "InferenceX golden_al_distribution (SPEED-Bench coding, T = 1, draft lengths 1 to 8)"
 
 CONDITIONAL_RATES: dict[str, tuple[float, ...]] = {

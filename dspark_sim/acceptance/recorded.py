@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -17,7 +18,6 @@ from dspark_sim.core import UserError, unknown_name, whole_file
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pandas as pd
     from numpy.typing import NDArray
 
 _COLUMNS = ("request_id", "position", "accepted", "confidence", "category")
@@ -48,6 +48,13 @@ class RecordedAcceptance(AcceptanceSource):
 
     def __post_init__(self) -> None:
         _check(self.frame, self.draft_len, self.name)
+        recorded = set(self.frame["request_id"].astype(str))
+        for request, response in self.mapping.items():
+            if response not in recorded:
+                raise UserError(
+                    f"recording '{self.name}' has no response '{response}', to which request "
+                    f"{request} is mapped"
+                )
 
     @property
     def max_draft_len(self) -> int:
@@ -78,7 +85,8 @@ class RecordedAcceptance(AcceptanceSource):
     def members(self) -> list[Member]:
         """Return one pool of all responses, then one per category."""
         groups = list(self.frame.groupby("request_id", sort=True))
-        responses = [self._response(rows) for _, rows in groups]
+        constant = None if self.has_confidence else self._constant_confidence()
+        responses = [_response(rows, constant) for _, rows in groups]
         names = [str(identifier) for identifier, _ in groups]
         kinds = [str(rows["category"].iloc[0]) for _, rows in groups]
         pools = [list(range(len(groups)))]
@@ -99,19 +107,20 @@ class RecordedAcceptance(AcceptanceSource):
             mapping={req: local[resp] for req, resp in self.mapping.items() if resp in local},
         )
 
-    def _response(self, rows: pd.DataFrame) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
-        accepted = rows["accepted"].to_numpy(dtype=np.int16)
-        if self.has_confidence:
-            confidence = np.array(rows["confidence"].tolist(), dtype=np.float32)
-        else:
-            confidence = np.tile(self._constant_confidence(), (len(rows), 1))
-        return accepted, confidence
-
     def _constant_confidence(self) -> NDArray[np.float32]:
         """Return the recording's mean conditional acceptance, for a drafter without confidence."""
         accepted = self.frame["accepted"].to_numpy()
         survived = np.array([(accepted >= j).sum() for j in range(self.draft_len + 1)], dtype=float)
         return (survived[1:] / np.maximum(survived[:-1], 1.0)).astype(np.float32)
+
+
+def _response(
+    rows: pd.DataFrame, constant: NDArray[np.float32] | None
+) -> tuple[NDArray[np.int16], NDArray[np.float32]]:
+    accepted = rows["accepted"].to_numpy(dtype=np.int16)
+    if constant is None:
+        return accepted, np.array(rows["confidence"].tolist(), dtype=np.float32)
+    return accepted, np.tile(constant, (len(rows), 1))
 
 
 def read_recording(path: str | Path, name: str | None = None) -> RecordedAcceptance:
@@ -128,9 +137,11 @@ def read_recording(path: str | Path, name: str | None = None) -> RecordedAccepta
     missing = [column for column in _COLUMNS if column not in frame]
     if missing:
         raise UserError(f"{path}: column '{missing[0]}' is missing; needed: {', '.join(_COLUMNS)}")
+    if frame.empty:
+        raise UserError(f"{path}: the recording is empty")
     metadata = recording_metadata(table.schema)
     lists = frame["confidence"].dropna()
-    fallback = len(lists.iloc[0]) if len(lists) else int(frame["accepted"].max())
+    fallback = len(lists.iloc[0]) if len(lists) else frame["accepted"].max()
     return RecordedAcceptance(
         name or Path(path).stem,
         frame,
@@ -158,7 +169,13 @@ def recording_metadata(schema: pa.Schema) -> dict[str, Any]:
 def _check(frame: pd.DataFrame, draft_len: int, name: str) -> None:
     if frame.empty:
         raise UserError(f"recording '{name}' is empty")
-    accepted = frame["accepted"]
+    for column in ("request_id", "position"):
+        if frame[column].isna().any():
+            row = int(frame[column].isna().to_numpy().argmax())
+            raise UserError(f"recording '{name}': {column} is missing in row {row}")
+    accepted = pd.to_numeric(frame["accepted"], errors="coerce")
+    if accepted.isna().any() or (accepted % 1 != 0).any():
+        raise UserError(f"recording '{name}': accepted must be a whole number in every row")
     if accepted.min() < 0 or accepted.max() > draft_len:
         raise UserError(
             f"recording '{name}': accepted must lie in 0..{draft_len}, "
@@ -177,7 +194,8 @@ def _check(frame: pd.DataFrame, draft_len: int, name: str) -> None:
         raise UserError(f"recording '{name}': confidence must be given for all rows or for none")
     if confidence.notna().all():
         values = np.concatenate([np.atleast_1d(row) for row in confidence])
-        if len(values) != draft_len * len(frame) or not ((values >= 0) & (values <= 1)).all():
+        widths = confidence.map(np.size)
+        if (widths != draft_len).any() or not ((values >= 0) & (values <= 1)).all():
             raise UserError(
                 f"recording '{name}': every confidence must be {draft_len} numbers in 0..1"
             )

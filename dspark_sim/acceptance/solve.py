@@ -115,7 +115,8 @@ def intercepts_for_lengths(het: Heterogeneity, lengths: Sequence[float]) -> dict
     published = np.asarray(lengths, dtype=np.float64)
     peak = int(np.argmax(published)) + 1
     steps = np.diff(published[:peak], prepend=1.0)
-    if steps.min() < -1.0 or published.min() < 1.0 or steps[0] > 1.0:
+    possible = 1.0 + np.arange(1, len(published) + 1)
+    if not ((published >= 1.0) & (published <= possible)).all():
         raise UserError(
             f"acceptance lengths {list(lengths)} are impossible: the bonus token is included, so "
             "the length for k drafts lies in 1..k+1"

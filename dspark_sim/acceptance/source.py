@@ -92,7 +92,7 @@ class AcceptanceSource(ABC):
         """Return confidence (n, γ) and accepted length (n,) of blocks drafted at n positions."""
         length = self.max_draft_len if draft_len is None else draft_len
         requests = np.asarray(request_index, dtype=np.int64)
-        names = [""] * (int(requests.max()) + 1) if categories is None else categories
+        names = [""] * (int(requests.max(initial=-1)) + 1) if categories is None else categories
         bound = self.tables(names, length)
         positions = np.asarray(output_position, dtype=np.int64)
         return _blocks(bound, seed, requests, positions, length)

@@ -25,9 +25,11 @@ __all__ = [
     "Policy",
     "SchedulerView",
     "expand_policy",
+    "is_lossless",
     "list_policies",
     "load_policy",
     "policy_draft_len",
+    "policy_file",
 ]
 
 
@@ -69,18 +71,23 @@ def _lagged(
     rule: int, believes: str, usual_lag: int, spec: str, gamma: int, args: list[str],
     keywords: dict[str, str],
 ) -> KernelPolicy:  # fmt: skip
-    """Budget from survival `lag` steps old by global search, tokens by live survival."""
+    """Budget from survival `lag` steps old by global search, tokens by live survival.
+
+    A live budget (lag 0) looks ahead and is not lossless (arXiv 2607.05147, Appendix A).
+    """
     _expect(spec, args, keywords, 0, "lag")
     lag = _whole(spec, "lag", keywords.get("lag", str(usual_lag)))
     if lag > 3:
         raise UserError(f"policy '{spec}': lag must lie in 0..3, got {lag}")
-    return KernelPolicy(spec, rule, gamma, lag=lag, believes=believes)
+    return KernelPolicy(spec, rule, gamma, lag=lag, believes=believes, lossless=lag > 0)
 
 
 def _oracle(spec: str, gamma: int, args: list[str], keywords: dict[str, str]) -> KernelPolicy:
     """Verify only drafts that will be accepted. A yardstick: not lossless."""
     _expect(spec, args, keywords, 0)
-    return KernelPolicy(spec, rules.ORACLE, gamma, needs_confidence=False, knows_outcomes=True)
+    return KernelPolicy(
+        spec, rules.ORACLE, gamma, needs_confidence=False, lossless=False, knows_outcomes=True
+    )
 
 
 POLICIES: dict[str, Callable[[str, int, list[str], dict[str, str]], KernelPolicy]] = {
@@ -128,6 +135,29 @@ def expand_policy(spec: str) -> list[str]:
     return [f"{name}{colon}{value:g}{comma}{others}" for value in values]
 
 
+def is_lossless(spec: str) -> bool:
+    """Return whether a policy keeps the target's distribution; a user's own is taken to."""
+    name, args, keywords = parse_spec(spec)
+    if name not in POLICIES:
+        return True
+    try:
+        return POLICIES[name](spec, 7, args, dict(keywords)).lossless
+    except UserError:
+        return True
+
+
+def policy_file(spec: str) -> Path | None:
+    """Return the source file of a user's own policy, None for a built-in one."""
+    name, args, _ = parse_spec(spec)
+    if name in POLICIES or not args or not _is_module(name):
+        return None
+    try:
+        found = importlib.util.find_spec(name)
+    except ImportError:
+        return None
+    return Path(found.origin) if found is not None and found.origin is not None else None
+
+
 def list_policies() -> list[dict[str, str]]:
     """Return name and origin of every built-in policy."""
     return [{"name": name, "origin": origin} for name, origin in _ORIGINS.items()]
@@ -147,6 +177,8 @@ def _is_module(name: str) -> bool:
     """Return whether a name is a module that can be imported, or at least looks like one."""
     if str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
+    if not all(part.isidentifier() for part in name.split(".")):
+        return False
     return "." in name or importlib.util.find_spec(name) is not None
 
 

@@ -58,8 +58,10 @@ class KernelPolicy:
     needs_confidence : bool
     believes : str
         How the cost table is read: "truth" or "monotone".
+    lossless : bool
+        Whether the output keeps the target's distribution.
     knows_outcomes : bool
-        True for the oracle, which is not lossless.
+        True for the oracle.
     memory : tuple of float
         What the rule remembers at the start.
     """
@@ -71,6 +73,7 @@ class KernelPolicy:
     lag: int = 0
     needs_confidence: bool = True
     believes: str = "truth"
+    lossless: bool = True
     knows_outcomes: bool = False
     memory: tuple[float, ...] = field(default=())
 

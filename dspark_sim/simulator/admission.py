@@ -68,6 +68,7 @@ def ingest(engine: Engine, state: State) -> None:
             for place in range(clock[s.VISIBLE] - 1, clock[s.HEAD], -1):
                 queue[place % len(queue)] = queue[(place - 1) % len(queue)]
             clock[s.HEAD] += 1
+            state.requests[s.ADMITTED, request] = ready
             complete(engine, state, request, ready)
 
 

@@ -64,7 +64,7 @@ def collect(
         "max_running": replica.engine.max_running,
         "hashes": {
             "trace": _hash(trace.requests.to_csv(index=False)),
-            "profile": _hash(to_json(profile.header()) + profile.verify.to_csv(index=False)),
+            "profile": profile_hash(profile),
         },
         "versions": {
             name: importlib.metadata.version(name)
@@ -94,6 +94,13 @@ def _request_table(state: s.State, trace: Trace) -> pd.DataFrame:
         }
     )
     return request_latencies(table)
+
+
+def profile_hash(profile: EngineProfile) -> str:
+    """Return a hash of all that a profile says: its header and its tables."""
+    tables = (profile.verify, profile.draft, profile.requests, profile.prefill)
+    texts = ["" if table is None else table.to_csv(index=False) for table in tables]
+    return _hash(to_json(profile.header()) + "".join(texts))
 
 
 def _hash(text: str) -> str:

@@ -19,9 +19,9 @@ from dspark_sim.simulator.kernels import (
     advance,
     apply_rule,
     begin_step,
+    believed_fixed_ns,
     draft,
     finish_step,
-    kv_tokens_read,
     plan_drafts,
 )
 
@@ -43,6 +43,8 @@ class Replica:
     ----------
     engine, acceptance, state
         Limits and true costs, outcomes, and the state before the first step.
+    profile : str
+        Name of the profile behind the costs, for messages.
     rule
         The policy's belief, and the kernel rule if it is a built-in one.
     policy
@@ -58,10 +60,11 @@ class Replica:
         rule: s.Rule,
         policy: Policy,
         state: s.State,
+        profile: str,
         stepwise: bool = False,
     ) -> None:
         self.engine, self.acceptance, self.rule, self.state = engine, acceptance, rule, state
-        self.policy = policy
+        self.policy, self.profile = policy, profile
         self._macro = isinstance(policy, KernelPolicy) and not stepwise
 
     def serve(self, env: simpy.Environment) -> Generator[simpy.Event, None, None]:
@@ -70,8 +73,9 @@ class Replica:
             status = self._advance() if self._macro else self._step()
             if status == s.OUT_OF_RANGE:
                 raise UserError(
-                    f"the profile has no cost for a batch of {self.state.clock[s.BAD_TOKENS]} "
-                    "tokens; measure it further or allow extension (--extend)"
+                    f"profile '{self.profile}' has no cost for a batch of "
+                    f"{self.state.clock[s.BAD_TOKENS]} tokens; measure it further or allow "
+                    "extension (--extend)"
                 )
             if status == s.RECORDS_FULL:
                 self.state = s.with_room(self.state, self.engine)
@@ -141,9 +145,6 @@ class Replica:
         num = int(clock[s.DECODES])
         slots = state.rows[s.ROW_SLOT, :num]
         request = state.slots[s.REQUEST, slots]
-        fixed_ns = rule.overhead_ns + int(rule.request_ns[num + clock[s.PREFILL_REQUESTS]])
-        if rule.context_ns > 0.0:
-            fixed_ns += int(np.rint(rule.context_ns * kv_tokens_read(state)))
         return DraftView(
             time_s=float(clock[s.NOW]) / NS_PER_S,
             request=request,
@@ -156,7 +157,7 @@ class Replica:
             prefill_tokens=int(clock[s.PREFILL_TOKENS]),
             num_sampling=int(clock[s.SAMPLING]),
             num_waiting=int(clock[s.VISIBLE] - clock[s.HEAD] + clock[s.STACKED]),
-            cost=BelievedCost(rule.verify_ns, rule.draft_ns, fixed_ns),
+            cost=BelievedCost(rule.verify_ns, rule.draft_ns, int(believed_fixed_ns(rule, state))),
             max_draft_len=self.engine.gamma,
         )
 

@@ -134,21 +134,33 @@ def kv_tokens_read(state: State) -> int:
 
 
 @kernel
+def _context_ns(per_token: float, drafting_per_token: float, state: State) -> int:
+    """Return the context term: a cost per KV token read, more in a step that drafts."""
+    per_token += drafting_per_token if _drafting(state)[0] > 0 else 0.0
+    return int(np.rint(per_token * kv_tokens_read(state))) if per_token > 0.0 else 0
+
+
+@kernel
+def believed_fixed_ns(rule: Rule, state: State) -> int:
+    """Return what the policy believes this step costs whatever it drafts and verifies."""
+    requests = state.clock[s.DECODES] + state.clock[s.PREFILL_REQUESTS]
+    context_ns = _context_ns(rule.context_ns, rule.draft_context_ns, state)
+    return rule.overhead_ns + rule.request_ns[requests] + context_ns
+
+
+@kernel
 def apply_rule(rule: Rule, state: State) -> None:
     """Let a built-in rule write the rows' verify lengths."""
     clock, rows = state.clock, state.rows
     num = clock[s.DECODES]
     drafting, longest, _ = _drafting(state)
-    fixed_ns = rule.overhead_ns + rule.request_ns[num + clock[s.PREFILL_REQUESTS]]
-    if rule.context_ns > 0.0:
-        fixed_ns += np.int64(np.rint(rule.context_ns * kv_tokens_read(state)))
     decision = Decision(
         np.array(
             [
                 num,
                 clock[s.PREFILL_TOKENS],
                 clock[s.SAMPLING],
-                fixed_ns,
+                believed_fixed_ns(rule, state),
                 rule.draft_ns[drafting, longest],
             ],
             dtype=np.int64,
@@ -230,10 +242,7 @@ def _step_ns(engine: Engine, state: State, batch_tokens: int, drafting: int, lon
     requests = state.clock[s.DECODES] + state.clock[s.PREFILL_REQUESTS]
     step_ns = engine.overhead_ns + engine.draft_ns[drafting, longest]
     step_ns += engine.verify_ns[batch_tokens] + engine.request_ns[requests]
-    per_token = engine.context_ns + (engine.draft_context_ns if drafting > 0 else 0.0)
-    if per_token > 0.0:
-        step_ns += np.int64(np.rint(per_token * kv_tokens_read(state)))
-    return step_ns
+    return step_ns + _context_ns(engine.context_ns, engine.draft_context_ns, state)
 
 
 @kernel

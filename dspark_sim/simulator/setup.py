@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -127,10 +128,9 @@ def build_rule(
     policy: Policy, belief: Belief, profile: EngineProfile, engine: s.Engine, extend: bool
 ) -> s.Rule:
     """Return the policy for the kernels, with its belief; by default belief is truth."""
-    believed = profile
-    if belief.profile is not None or belief.lookup is not None:
-        changes = {"lookup": belief.lookup} if belief.lookup is not None else None
-        believed = load_profile(belief.profile or profile.name, changes)
+    believed = profile if belief.profile is None else load_profile(belief.profile)
+    if belief.lookup is not None:
+        believed = replace(believed, lookup=belief.lookup)
     costs = believed.tables(
         engine.gamma, engine.max_running, extend, max_batch_tokens=engine.max_batch_tokens
     )
@@ -141,7 +141,7 @@ def build_rule(
         costs = costs.monotone()
     if not belief.draft:
         costs = costs.without_draft()
-    exact = kernel is not None and kernel.knows_outcomes
+    context = belief.context or (kernel is not None and kernel.knows_outcomes)
     return s.Rule(
         rule=kernel.rule if kernel else 0,
         lag=kernel.lag if kernel else 0,
@@ -149,7 +149,8 @@ def build_rule(
         params=np.array([*(kernel.params if kernel else ()), 0.0]),
         memory=np.array(kernel.memory if kernel else (), dtype=np.float64),
         overhead_ns=costs.overhead_ns,
-        context_ns=costs.context_ns_per_kv_token if belief.context or exact else 0.0,
+        context_ns=costs.context_ns_per_kv_token if context else 0.0,
+        draft_context_ns=costs.draft_context_ns_per_kv_token if context else 0.0,
         verify_ns=costs.verify_ns,
         draft_ns=costs.draft_ns,
         request_ns=costs.request_ns,

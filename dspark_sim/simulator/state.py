@@ -171,6 +171,7 @@ class Rule(NamedTuple):
     memory: Floats
     overhead_ns: int
     context_ns: float
+    draft_context_ns: float
     verify_ns: Ints
     draft_ns: Ints
     request_ns: Ints

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 
 from dspark_sim.core import UserError
+from dspark_sim.policies import is_lossless
 from dspark_sim.study.seeds import aggregate, of_policy, over_seeds, percent_gain, tidy
 
 if TYPE_CHECKING:
@@ -23,14 +24,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
     Curve = tuple[Floats, Floats]
-
-NOT_LOSSLESS = frozenset({"oracle"})
-"""Policies that look at true outcomes: shown beside the others, never on the joint frontier."""
-
-
-def is_lossless(policy: str) -> bool:
-    """Tell whether a policy, as named in a sweep, may stand on the joint frontier."""
-    return policy.partition(":")[0].strip() not in NOT_LOSSLESS
 
 
 def pareto_frontier(x: ArrayLike, y: ArrayLike) -> NDArray[np.bool_]:

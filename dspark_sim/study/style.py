@@ -12,7 +12,7 @@ from itertools import pairwise
 from math import isfinite, nan
 from typing import TYPE_CHECKING
 
-from dspark_sim.study.pareto import is_lossless
+from dspark_sim.policies import is_lossless
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from joblib import Parallel, delayed
 
-from dspark_sim.acceptance import load_acceptance
-from dspark_sim.core import UserError, whole_file
-from dspark_sim.policies import load_policy
+from dspark_sim.core import UserError, shipped_dir, whole_file
+from dspark_sim.policies import load_policy, policy_file
 from dspark_sim.simulator import simulate
+from dspark_sim.simulator.collect import profile_hash
 from dspark_sim.simulator.result import to_json
 from dspark_sim.study.progress import progress_bar
 from dspark_sim.throughput import load_profile
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from dspark_sim.config import Scenario
 
+FILE_ENDINGS = ("jsonl", "parquet")
 METRICS = (
     "tok_s_gpu",
     "tok_s_user",
@@ -42,6 +43,8 @@ METRICS = (
     "utilisation",
     *(f"{name}_{key}_ms" for name in ("ttft", "tpot", "icl", "e2el")
       for key in ("mean", "p50", "p90", "p99")),
+    "duration",
+    "request_throughput",
     "output_throughput",
     "request_goodput",
     "preemptions",
@@ -165,7 +168,9 @@ def _folder(out: Path, run: Scenario, inputs: str) -> Path:
     """Return the folder of a run, named by what it is and by a hash of all it depends on."""
     load = f"c{run.concurrency}" if run.concurrency else f"r{run.request_rate or 0:g}"
     policy = re.sub(r"[^A-Za-z0-9.=-]+", "_", run.policy)
-    key = hashlib.sha256((run.model_dump_json() + inputs).encode()).hexdigest()[:10]
+    code = policy_file(run.policy)
+    identity = run.model_dump_json() + inputs + (_file_hash(code) if code else "")
+    key = hashlib.sha256(identity.encode()).hexdigest()[:10]
     return out / "runs" / f"{policy}_{load}_s{run.seed}_{key}"
 
 
@@ -174,20 +179,22 @@ def _relative(folder: Path) -> str:
 
 
 def _fingerprint(run: Scenario) -> str:
-    """Return a hash of the program's version and of the files that all runs of a sweep read."""
+    """Return a hash of the program's version and of all files that the runs of a sweep read."""
     import dspark_sim
 
-    profile = load_profile(run.profile, run.profile_set)
-    tables = (profile.verify, profile.draft, profile.requests, profile.prefill)
-    files = [Path(name) for name in (run.trace, run.acceptance) if Path(name).is_file()]
-    parts = [
-        dspark_sim.__version__,
-        repr(profile.header()),
-        load_acceptance(run.acceptance, run.num_speculative_tokens).origin,
-        *("" if table is None else table.to_csv(index=False) for table in tables),
-        *(hashlib.sha256(file.read_bytes()).hexdigest() for file in files),
-    ]
-    return hashlib.sha256("".join(parts).encode()).hexdigest()
+    parts = [dspark_sim.__version__, profile_hash(load_profile(run.profile, run.profile_set))]
+    if run.belief.profile is not None:
+        parts.append(profile_hash(load_profile(run.belief.profile)))
+    for spec in (run.trace, run.acceptance):
+        for word in filter(None, re.split("[:,=]", spec)):
+            shipped = shipped_dir("traces") / word
+            names = (Path(word), *(shipped.with_name(f"{word}.{end}") for end in FILE_ENDINGS))
+            parts += [_file_hash(path) for path in names]
+    return " ".join(parts)
+
+
+def _file_hash(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
 
 
 def _row(run: Scenario, summary: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dspark_sim.core import unknown_name
-from dspark_sim.study.pareto import is_lossless, joint_frontier
+from dspark_sim.policies import is_lossless
+from dspark_sim.study.pareto import joint_frontier
 from dspark_sim.study.seeds import aggregate
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ def _notes(means: pd.DataFrame) -> list[str]:
     if means["n_seeds"].max() > 1:
         notes.append(f"± 95 % interval over {means['n_seeds'].max()} seeds")
     return notes + [
-        f"{policy} sees true outcomes: not lossless, never on the frontier"
+        f"{policy} is not lossless: never on the frontier"
         for policy in means["policy"].unique()
         if not is_lossless(policy)
     ]
