@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NoReturn
 
 import typer
 
@@ -29,6 +29,7 @@ profile_app = typer.Typer(no_args_is_help=True, help="Engine throughput profiles
 app.add_typer(trace_app, name="trace")
 app.add_typer(profile_app, name="profile")
 
+INTERRUPTED = 130
 DEMO_POLICIES = (
     "none", "fixed:1", "fixed:3", "fixed:5", "fixed:7", "threshold:0.6",
     "dspark", "dspark-async", "vllm", "oracle",
@@ -72,7 +73,7 @@ def simulate(
     --concurrency 64
     """
     from dspark_sim.simulator import simulate as run
-    from dspark_sim.simulator.result import to_json
+    from dspark_sim.simulator.result import check_result_folder, to_json
 
     chosen = opt.options(locals())
     opt.one(chosen, "policy", policy)
@@ -80,6 +81,8 @@ def simulate(
         if key in chosen:
             opt.one(chosen, key, opt.numbers(chosen[key], key))
     scenario = opt.scenario_from(chosen, config, settings)
+    if out is not None:
+        check_result_folder(out)
     _note_compilation()
     result = run(scenario)
     if out is not None:
@@ -108,7 +111,7 @@ def sweep(
     goodput: opt.Goodput = None,
     extend: opt.Extend = False,
     seed: opt.Seed = None,
-    seeds: Annotated[int, typer.Option(help="Number of seeds, from --seed on.")] = 1,
+    seeds: Annotated[int, typer.Option(help="Number of seeds, from --seed on.", **opt.WHOLE)] = 1,
     jobs: opt.Jobs = -1,
     config: opt.Config = None,
     settings: opt.Set = None,
@@ -237,7 +240,8 @@ def trace_show(
     trace: Annotated[str, typer.Argument(help="File, shipped name or synth:KIND.")],
     rate_scale: opt.Scale = None,
     requests: Annotated[
-        int | None, typer.Option("--requests", help="Only the first so many, or as many drawn.")
+        int | None,
+        typer.Option("--requests", help="Only the first so many, or as many drawn.", **opt.WHOLE),
     ] = None,
     seed: opt.Seed = None,
     out: Annotated[Path | None, typer.Option("--out", help="Picture to draw (PNG, SVG).")] = None,
@@ -264,8 +268,10 @@ def trace_show(
 def trace_synth(
     kind: Annotated[str, typer.Argument(help="chat, code, reasoning, fixed,in=512,out=256 …")],
     out: Annotated[Path, typer.Option("--out", help="Trace file to write (JSONL).")],
-    requests: Annotated[int, typer.Option("--requests", help="How many requests.")] = 1000,
-    seed: Annotated[int, typer.Option("--seed")] = 0,
+    requests: Annotated[
+        int, typer.Option("--requests", help="How many requests.", **opt.WHOLE)
+    ] = 1000,
+    seed: Annotated[int, typer.Option("--seed", **opt.WHOLE)] = 0,
 ) -> None:
     """Draw a synthetic trace and write it.
 
@@ -295,7 +301,8 @@ def trace_convert(
 def profile_show(
     name: Annotated[str, typer.Argument(help="Shipped name or folder.")],
     requests: Annotated[
-        int | None, typer.Option("--requests", help="Add the terms of this many requests.")
+        int | None,
+        typer.Option("--requests", help="Add the terms of this many requests.", **opt.WHOLE),
     ] = None,
     out: Annotated[Path | None, typer.Option("--out", help="Picture to draw (PNG, SVG).")] = None,
     as_json: opt.Json = False,
@@ -324,16 +331,25 @@ def profile_show(
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
     try:
-        app()
+        code = app(standalone_mode=False) or 0
     except UserError as error:
-        print(f"dspark-sim: {error}", file=sys.stderr)
-        sys.exit(2)
+        _fail(str(error), 2)
     except RunError as error:
-        print(f"dspark-sim: {error}", file=sys.stderr)
-        sys.exit(1)
+        _fail(str(error), 1)
     except KeyboardInterrupt:
-        print("dspark-sim: interrupted; what was finished is kept", file=sys.stderr)
-        sys.exit(130)
+        code = INTERRUPTED
+    except Exception as error:
+        if type(error).__name__ == "NoArgsIsHelpError" or not hasattr(error, "format_message"):
+            raise
+        _fail(error.format_message(), error.exit_code)  # type: ignore[attr-defined]
+    if code == INTERRUPTED:
+        _fail("interrupted; what was finished is kept", code)
+    sys.exit(code)
+
+
+def _fail(message: str, code: int) -> NoReturn:
+    print(f"dspark-sim: {message}", file=sys.stderr)
+    sys.exit(code)
 
 
 def _report_sweep(table: Any, out: Path | None, as_json: bool) -> None:
@@ -389,5 +405,5 @@ def _note_compilation() -> None:
     """Say what a first run is busy with."""
     from dspark_sim.jit import is_compiled
 
-    if not is_compiled():
+    if sys.stderr.isatty() and not is_compiled():
         _note("compiling the kernels, once on this machine (about 15 s) …")

@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from contextlib import contextmanager
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
+_MOST_VALUES = 1000
 
 
 class UserError(ValueError):
@@ -91,12 +93,21 @@ def expand_range(text: str, what: str) -> list[float]:
                 f"{what}: '{part}' is no rising range; "
                 "allowed: low..high (doubling), low..high:step, low..high:xFACTOR"
             )
-        value, index = low, 0
-        while value <= high * (1 + 1e-12):
-            values.append(value)
-            index += 1
-            value = round(low * stride**index if factor else low + stride * index, 12)
+        rising = _rising(low, high, stride, factor)
+        if len(rising) > _MOST_VALUES or len(set(rising)) < len(rising):
+            raise UserError(f"{what}: '{part}' gives more than {_MOST_VALUES:,} values")
+        values += rising
     return values
+
+
+def _rising(low: float, high: float, stride: float, factor: bool) -> list[float]:
+    """Return the values from `low` to `high`, sums to 12 digits; one too many if there are many."""
+    last = high + 1e-12 * abs(high)
+    steps = range(_MOST_VALUES + 1)
+    if factor:
+        return list(takewhile(lambda x: x <= last, (low * stride**k for k in steps)))
+    sums = (float(f"{low + stride * k:.12g}") if k else low for k in steps)
+    return list(takewhile(lambda x: x <= last, sums))
 
 
 def shipped_dir(kind: str) -> Path:
@@ -111,16 +122,32 @@ def whole_file(path: str | Path) -> Iterator[Path]:
     """Give a temporary path that becomes `path` when the block ends well, and vanishes if not.
 
     The suffix is kept, so that writers which look at it work. The temporary path lies in the same
-    folder, which is created if need be. Writing a folder works too, and replaces an old one.
+    folder, which is created if need be. A folder may be written too, and replaces an old one.
+
+    Raises
+    ------
+    UserError
+        The path cannot be written, or a file would take the place of a folder.
     """
     target = Path(path)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise UserError(f"{target}: cannot be written ({error.strerror})") from None
     temporary = aside / target.name
     try:
         yield temporary
+        if target.is_dir() and temporary.is_file():
+            raise UserError(f"{target}: is a folder, a file is needed")
+        replaced = aside / "replaced"
         if target.is_dir():
-            target.rename(aside / "replaced")
-        os.replace(temporary, target)
+            target.rename(replaced)
+        try:
+            os.replace(temporary, target)
+        except OSError:
+            if replaced.is_dir():
+                replaced.rename(target)
+            raise
     finally:
         shutil.rmtree(aside, ignore_errors=True)

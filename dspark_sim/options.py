@@ -10,6 +10,16 @@ import typer
 from dspark_sim.config import Scenario, read_toml, with_settings
 from dspark_sim.core import UserError, expand_range
 
+
+def _whole(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise typer.BadParameter(f"'{text}' is not a whole number") from None
+
+
+WHOLE: Any = {"parser": _whole, "metavar": "INT"}
+
 Trace = Annotated[
     str | None,
     typer.Option("--trace", help="File, shipped name or synth:KIND; default synth:chat."),
@@ -36,13 +46,10 @@ Scale = Annotated[
 ]
 Requests = Annotated[
     int | None,
-    typer.Option(
-        "--requests",
-        help="How many; default max(1000, 8 x concurrency).",
-    ),
+    typer.Option("--requests", help="How many; default max(1000, 8 x concurrency).", **WHOLE),
 ]
 Gamma = Annotated[
-    int | None, typer.Option("--num-speculative-tokens", help="Draft length γ; default 7.")
+    int | None, typer.Option("--num-speculative-tokens", help="Draft length γ; default 7.", **WHOLE)
 ]
 Prefill = Annotated[
     str | None, typer.Option("--prefill", help="chunked, separate or none; default chunked.")
@@ -53,7 +60,9 @@ Goodput = Annotated[
 Extend = Annotated[
     bool, typer.Option("--extend", help="Extend the profile beyond what was measured.")
 ]
-Seed = Annotated[int | None, typer.Option("--seed", help="Seed of luck and arrivals; default 0.")]
+Seed = Annotated[
+    int | None, typer.Option("--seed", help="Seed of luck and arrivals; default 0.", **WHOLE)
+]
 Config = Annotated[
     Path | None, typer.Option("--config", help="Scenario file (TOML); options override it.")
 ]
@@ -62,7 +71,7 @@ Set = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON alone.")]
-Jobs = Annotated[int, typer.Option("--jobs", help="Worker processes; -1: all cores.")]
+Jobs = Annotated[int, typer.Option("--jobs", help="Worker processes; -1: all cores.", **WHOLE)]
 
 
 def options(given: dict[str, Any]) -> dict[str, Any]:
@@ -93,7 +102,10 @@ def scenario_from(
 ) -> Scenario:
     """Merge file, options and settings, the later winning."""
     chosen = {key: value for key, value in options.items() if key not in without}
-    values = {**(read_toml(config) if config else {}), **chosen}
+    values = read_toml(config) if config else {}
+    for key, value in chosen.items():
+        table = isinstance(value, dict) and isinstance(values.get(key), dict)
+        values[key] = {**values[key], **value} if table else value
     values = with_settings(values, settings or [])
     if "profile" not in values:
         raise UserError("no engine profile is given: --profile NAME (dspark-sim ls lists them)")

@@ -276,7 +276,7 @@ def test_a_recording_that_is_no_parquet_is_told(tmp_path):
         (["--jobs", "0"], "jobs must be 1 or more"),
         (["--jobs", "-5"], "jobs must be 1 or more"),
         (["--policy", "vlm"], "did you mean 'vllm'"),
-        (["--policy", "fixed:1..2000:1"], "8 draft tokens"),
+        (["--policy", "fixed:1..900:1"], "8 draft tokens"),
         (["--policy", "fixed:7..1"], "no rising range"),
         (["--policy", "threshold:0.5..1.5:0.5"], "TAU must lie in 0..1"),
         (["--profile", "nowhere"], "unknown profile"),
@@ -427,8 +427,8 @@ def test_an_interruption_is_told_in_one_line_and_keeps_what_is_done(monkeypatch)
         (["simulate", "--requests", "many"], "'many'"),
         (["sweep", "--seeds", "1.5"], "1.5"),
         (["trace", "synth", "chat"], "--out"),
-        (["pareto"], "SOURCE"),
-        (["profile", "show"], "NAME"),
+        (["pareto"], "source"),
+        (["profile", "show"], "name"),
     ],
 )
 def test_a_command_line_that_does_not_parse_is_told_in_one_line(arguments, words):

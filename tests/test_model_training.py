@@ -150,3 +150,13 @@ def test_anchors_stand_between_the_start_and_the_last_token_but_one() -> None:
 def test_a_folder_without_hidden_states_is_named(tmp_path) -> None:
     with pytest.raises(UserError, match="no cached hidden states"):
         read_hidden(tmp_path)
+
+
+def test_bf16_gives_the_same_losses_to_its_precision(hidden) -> None:
+    drafter = nano_drafter("dspark-markov", TARGET)
+    rows = training_rows(hidden, TrainConfig(rows=3, anchors=4), 0)
+    exact = block_losses(drafter, rows)
+    with torch.autocast("cpu", torch.bfloat16):
+        rough = block_losses(drafter, rows)
+    torch.testing.assert_close(rough.total(), exact.total(), rtol=0.03, atol=0.0)
+    torch.testing.assert_close(rough.acceptance, exact.acceptance, rtol=0.05, atol=0.05)

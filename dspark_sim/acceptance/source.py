@@ -62,6 +62,14 @@ class AcceptanceSource(ABC):
         """Return the member of each request by its category, shape (n,)."""
         return np.zeros(len(categories), dtype=np.int32)
 
+    def check_draft_len(self, draft_len: int) -> None:
+        """Refuse a draft that is longer than the source can answer for."""
+        if not 0 <= draft_len <= self.max_draft_len:
+            raise UserError(
+                f"{draft_len} draft tokens are more than acceptance '{self.name}' knows: "
+                f"it answers for 0 to {self.max_draft_len}"
+            )
+
     def tables(
         self,
         categories: Sequence[str],
@@ -73,11 +81,7 @@ class AcceptanceSource(ABC):
 
         `confidence_scale` and `confidence_bias` distort what the policy sees, on the logit.
         """
-        if not 0 <= max_draft_len <= self.max_draft_len:
-            raise UserError(
-                f"{max_draft_len} draft tokens are more than acceptance '{self.name}' knows: "
-                f"it answers for 0 to {self.max_draft_len}"
-            )
+        self.check_draft_len(max_draft_len)
         distortion = (confidence_scale, confidence_bias)
         return _tables(self.members(), self.assign(categories), max(max_draft_len, 1), distortion)
 

@@ -102,11 +102,11 @@ POLICIES: dict[str, Callable[[str, int, list[str], dict[str, str]], KernelPolicy
 
 _ORIGINS = {
     "none": "plain decoding, no drafting",
-    "fixed:K[,gamma=G]": "the same length for every request (every engine's default)",
-    "threshold:TAU[,on=survival]": "arXiv 2607.05147, Fig. 5",
+    "fixed": "fixed:K[,gamma=G], the same length for every request (every engine's default)",
+    "threshold": "threshold:TAU[,on=survival], arXiv 2607.05147, Fig. 5",
     "dspark": "arXiv 2607.05147, Algorithm 1 (early stop)",
-    "dspark-async[:lag=2]": "arXiv 2607.05147, section 5.2",
-    "vllm[:lag=1]": "vLLM pull request 47808",
+    "dspark-async": "dspark-async[:lag=2], arXiv 2607.05147, section 5.2",
+    "vllm": "vllm[:lag=1], vLLM pull request 47808",
     "oracle": "knows the true outcomes; not lossless",
 }
 
@@ -188,8 +188,16 @@ def _imported(module_name: str, attribute: str, num_speculative_tokens: int) -> 
     except (ImportError, AttributeError) as error:
         raise UserError(f"policy '{module_name}:{attribute}' cannot be imported: {error}") from None
     if isinstance(target, type):
-        takes_gamma = "num_speculative_tokens" in inspect.signature(target).parameters
+        parameters = inspect.signature(target).parameters
+        takes_gamma = "num_speculative_tokens" in parameters
         given = {"num_speculative_tokens": num_speculative_tokens} if takes_gamma else {}
+        try:
+            inspect.signature(target).bind(**given)
+        except TypeError as error:
+            raise UserError(
+                f"policy '{module_name}:{attribute}' is made with num_speculative_tokens or with "
+                f"nothing, but {error}"
+            ) from None
         target = target(**given)
     if hasattr(target, "verify_lengths"):
         return target

@@ -59,7 +59,7 @@ def collect(
         "trace": {"name": trace.name, "origin": trace.origin, "requests": len(trace)},
         "profile": {"name": profile.name, **profile.provenance},
         "acceptance": {"name": source.name, "origin": source.origin},
-        "policy": getattr(replica.policy, "name", scenario.policy),
+        "policy": replica.policy_name,
         "max_draft_len": replica.engine.gamma,
         "max_running": replica.engine.max_running,
         "hashes": {

@@ -43,8 +43,8 @@ class Replica:
     ----------
     engine, acceptance, state
         Limits and true costs, outcomes, and the state before the first step.
-    profile : str
-        Name of the profile behind the costs, for messages.
+    profile, policy_name : str
+        Names of the profile behind the costs and of the policy, for messages.
     rule
         The policy's belief, and the kernel rule if it is a built-in one.
     policy
@@ -61,10 +61,11 @@ class Replica:
         policy: Policy,
         state: s.State,
         profile: str,
+        policy_name: str,
         stepwise: bool = False,
     ) -> None:
         self.engine, self.acceptance, self.rule, self.state = engine, acceptance, rule, state
-        self.policy, self.profile = policy, profile
+        self.policy, self.profile, self.policy_name = policy, profile, policy_name
         self._macro = isinstance(policy, KernelPolicy) and not stepwise
 
     def serve(self, env: simpy.Environment) -> Generator[simpy.Event, None, None]:
@@ -126,7 +127,7 @@ class Replica:
 
     def _answer(self, answer: object, limit: Ints, method: str) -> Ints:
         lengths = np.asarray(answer)
-        name = getattr(self.policy, "name", type(self.policy).__name__)
+        name = self.policy_name
         if lengths.shape != limit.shape or not np.issubdtype(lengths.dtype, np.integer):
             raise UserError(
                 f"policy '{name}': {method} must return {len(limit)} whole numbers, one per "

@@ -42,8 +42,7 @@ class Result:
 
     def save(self, folder: str | Path) -> None:
         """Write config.json, summary.json, requests.parquet and steps.parquet, all or nothing."""
-        if Path(folder).is_file():
-            raise UserError(f"{folder}: is a file, a folder is needed for the result")
+        check_result_folder(folder)
         with whole_file(folder) as aside:
             aside.mkdir()
             (aside / "config.json").write_text(to_json(self.config), encoding="utf-8")
@@ -51,6 +50,15 @@ class Result:
             self.requests.to_parquet(aside / "requests.parquet", index=False)
             if len(self.steps):
                 self.steps.to_parquet(aside / "steps.parquet", index=False)
+
+
+def check_result_folder(folder: str | Path) -> None:
+    """Refuse a place for a result that is a file, or a folder that holds something else."""
+    place = Path(folder)
+    if place.exists() and not place.is_dir():
+        raise UserError(f"{folder}: is a file, a folder is needed for the result")
+    if place.is_dir() and any(place.iterdir()) and not (place / "summary.json").is_file():
+        raise UserError(f"{folder}: holds other things than a result, which would replace them")
 
 
 def to_json(values: dict[str, Any]) -> str:

@@ -76,7 +76,8 @@ def simulate(scenario: Scenario, inputs: Inputs | None = None, *, stepwise: bool
         for request in range(min(scenario.concurrency, len(trace))):
             issue(engine, state, request, 0)
     rule = build_rule(policy, belief, profile, engine, scenario.extend)
-    replica = Replica(engine, acceptance, rule, policy, state, profile.name, stepwise)
+    name = str(getattr(policy, "name", scenario.policy))
+    replica = Replica(engine, acceptance, rule, policy, state, profile.name, name, stepwise)
     run(replica)
     return collect(scenario, replica, trace, profile, source)
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 from joblib import Parallel, delayed
 
+from dspark_sim.acceptance import load_acceptance
 from dspark_sim.core import UserError, shipped_dir, whole_file
-from dspark_sim.policies import load_policy, policy_file
+from dspark_sim.policies import load_policy, policy_draft_len, policy_file
 from dspark_sim.simulator import simulate
 from dspark_sim.simulator.collect import profile_hash
 from dspark_sim.simulator.result import to_json
@@ -86,8 +87,10 @@ def sweep(
     """
     if concurrency and request_rate:
         raise UserError("give either concurrencies or request rates, not both")
-    for policy in policies:
-        load_policy(policy, scenario.num_speculative_tokens)
+    gamma = scenario.num_speculative_tokens
+    source = load_acceptance(scenario.acceptance, gamma)
+    for spec in policies:
+        source.check_draft_len(policy_draft_len(load_policy(spec, gamma), gamma))
     loads: list[dict[str, Any]] = [{"concurrency": c} for c in concurrency]
     loads += [{"request_rate": rate} for rate in request_rate]
     runs = [
