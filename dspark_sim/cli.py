@@ -6,14 +6,16 @@ so that `--help` is quick. Exit codes: 2 for a mistake in the input, 1 for a fai
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, NoReturn
 
 import typer
 
 from dspark_sim import options as opt
+from dspark_sim import show
 from dspark_sim.config import Scenario
 from dspark_sim.core import RunError, UserError
 
@@ -77,13 +79,14 @@ def simulate(
 
     chosen = opt.options(locals())
     opt.one(chosen, "policy", policy)
-    for key in ("concurrency", "request_rate"):
-        if key in chosen:
-            opt.one(chosen, key, opt.numbers(chosen[key], key))
+    if concurrency is not None:
+        opt.one(chosen, "concurrency", opt.whole_numbers(concurrency, "concurrency"))
+    if request_rate is not None:
+        opt.one(chosen, "request_rate", opt.numbers(request_rate, "request_rate"))
     scenario = opt.scenario_from(chosen, config, settings)
     if out is not None:
         check_result_folder(out)
-    _note_compilation()
+    show.note_compilation()
     result = run(scenario)
     if out is not None:
         result.save(out)
@@ -93,7 +96,7 @@ def simulate(
     if as_json:
         print(to_json({**identity, **result.summary}), end="")
     else:
-        _print_summary(identity, result.summary)
+        show.print_summary(identity, result.summary)
 
 
 @app.command()
@@ -132,7 +135,7 @@ def sweep(
         raise UserError(f"--seeds must be 1 or more, got {seeds}")
     named = [scenario.policy] if "policy" in scenario.model_fields_set else DEMO_POLICIES
     policies = policy or named
-    _note_compilation()
+    show.note_compilation()
     table = run(
         scenario,
         [name for spec in policies for name in expand_policy(spec)],
@@ -143,7 +146,7 @@ def sweep(
         out=out,
         progress=not as_json,
     )
-    _report_sweep(table, out, as_json)
+    show.report_sweep(table, out, as_json)
 
 
 @app.command()
@@ -170,6 +173,8 @@ def pareto(
     best = frontier(runs)
     columns = ["policy", "load", "tok_s_gpu", "tok_s_user", "acceptance_length", "verify_budget"]
     joint = best[best["on_frontier"]].sort_values("tok_s_user")
+    if policy is None and (baseline or at_tok_s_user or at_tok_s_gpu):
+        raise UserError("--baseline and --at-… compare the policies that --policy names: give it")
     tables = {"frontier": joint[[name for name in columns if name in joint]]}
     for name in [name for spec in policy or [] for name in expand_policy(spec)]:
         if baseline is None:
@@ -183,10 +188,10 @@ def pareto(
         )
     save_pareto(runs, folder / "pareto.png")
     if as_json:
-        print(json.dumps({name: _records(table) for name, table in tables.items()}, indent=2))
+        print(json.dumps({name: show.records(table) for name, table in tables.items()}, indent=2))
         return
     for name, table in tables.items():
-        print(f"{name}\n{_brief(table)}\n")
+        print(f"{name}\n{show.brief(table)}\n")
     print(f"picture: {folder / 'pareto.png'}")
 
 
@@ -202,13 +207,13 @@ def demo(
     scenario = Scenario.check(
         {"trace": "chat-1k", "profile": "dsv4-flash-b300-tp4", "prefill": {"mode": "none"}}
     )
-    _note(
+    show.note(
         "chat requests on DeepSeek-V4-Flash, 4 x B300 (vLLM's published cost table), "
         "drafter and confidences as in arXiv 2607.05147; decoding only (--prefill none)."
     )
-    _note_compilation()
+    show.note_compilation()
     table = run(scenario, DEMO_POLICIES, (1, 4, 16, 64, 256), jobs=jobs, out=out, progress=True)
-    _report_sweep(table, out, as_json)
+    show.report_sweep(table, out, as_json)
 
 
 @app.command("ls")
@@ -260,7 +265,7 @@ def trace_show(
         return
     for key, value in summary.items():
         inner = value.items() if isinstance(value, dict) else [("", value)]
-        text = "  ".join(f"{name} {_short(item)}".strip() for name, item in inner)
+        text = "  ".join(f"{name} {show.short(item)}".strip() for name, item in inner)
         print(f"{key:<20} {text}")
 
 
@@ -280,7 +285,7 @@ def trace_synth(
     from dspark_sim.trace import load_trace, write_trace
 
     write_trace(load_trace(f"synth:{kind.removeprefix('synth:')}", requests, seed), out)
-    _note(f"wrote {requests} requests to {out}")
+    show.note(f"wrote {requests} requests to {out}")
 
 
 @trace_app.command("convert")
@@ -294,7 +299,7 @@ def trace_convert(
 
     trace = read_trace(source)
     write_trace(trace if category is None else trace.with_category(category), out)
-    _note(f"wrote {len(trace)} requests to {out}")
+    show.note(f"wrote {len(trace)} requests to {out}")
 
 
 @profile_app.command("show")
@@ -316,20 +321,23 @@ def profile_show(
         plot_profile(profile, out, requests)
     if as_json:
         header = {key: value for key, value in profile.header().items() if key != "provenance"}
-        rows = _records(table)
+        rows = show.records(table)
         print(json.dumps({**header, "provenance": profile.provenance, "steps": rows}, indent=2))
         return
     print(
         f"{profile.name}: {profile.model} on {profile.num_gpus} x {profile.gpu}, {profile.engine}; "
         f"up to {profile.max_num_seqs} requests and {profile.max_num_batched_tokens} tokens a step"
     )
-    print(_brief(table))
+    print(show.brief(table))
     for key, value in profile.provenance.items():
         print(f"{key}: {value}")
 
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")
     try:
         code = app(standalone_mode=False) or 0
     except UserError as error:
@@ -338,9 +346,14 @@ def main() -> None:
         _fail(str(error), 1)
     except KeyboardInterrupt:
         code = INTERRUPTED
+    except OSError as error:
+        _fail(str(error), 1)
     except Exception as error:
-        if type(error).__name__ == "NoArgsIsHelpError" or not hasattr(error, "format_message"):
+        if not hasattr(error, "format_message"):
             raise
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(error.format_message())
+            sys.exit(2)
         _fail(error.format_message(), error.exit_code)  # type: ignore[attr-defined]
     if code == INTERRUPTED:
         _fail("interrupted; what was finished is kept", code)
@@ -350,60 +363,3 @@ def main() -> None:
 def _fail(message: str, code: int) -> NoReturn:
     print(f"dspark-sim: {message}", file=sys.stderr)
     sys.exit(code)
-
-
-def _report_sweep(table: Any, out: Path | None, as_json: bool) -> None:
-    from dspark_sim.study import (
-        format_table,
-        frontier,
-        save_latency,
-        save_load,
-        save_pareto,
-        save_waste,
-    )
-
-    if out is not None:
-        frontier(table).to_csv(out / "pareto.csv", index=False)
-        save_pareto(table, out / "pareto.png")
-        if table["concurrency"].notna().all() or table["request_rate"].notna().all():
-            save_load(table, out / "load.png")
-            save_latency(table, out / "latency.png")
-            save_waste(table, out / "waste.png")
-    if as_json:
-        print(json.dumps(_records(table), indent=2))
-        return
-    print(format_table(table))
-    if out is not None:
-        print(f"table: {out / 'sweep.csv'}   picture: {out / 'pareto.png'}")
-
-
-def _print_summary(identity: dict[str, Any], summary: dict[str, Any]) -> None:
-    rows = {**{key: value for key, value in identity.items() if value is not None}, **summary}
-    width = max(len(key) for key in rows)
-    for key, value in rows.items():
-        print(f"{key:<{width}}  {_short(value)}")
-
-
-def _records(table: Any) -> list[dict[str, Any]]:
-    rows: list[dict[str, Any]] = json.loads(table.to_json(orient="records", double_precision=15))
-    return rows
-
-
-def _brief(table: Any) -> str:
-    return str(table.to_string(index=False, float_format=lambda value: f"{value:,.4g}", na_rep="-"))
-
-
-def _short(value: Any) -> str:
-    return f"{value:,.6g}" if isinstance(value, float) else str(value)
-
-
-def _note(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-def _note_compilation() -> None:
-    """Say what a first run is busy with."""
-    from dspark_sim.jit import is_compiled
-
-    if sys.stderr.isatty() and not is_compiled():
-        _note("compiling the kernels, once on this machine (about 15 s) …")

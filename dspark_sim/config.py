@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import tomllib
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 import pydantic
 
@@ -13,10 +13,11 @@ from dspark_sim.core import UserError, unknown_name
 
 Whole = pydantic.NonNegativeInt
 Positive = pydantic.PositiveFloat
+Seconds = Annotated[pydantic.NonNegativeFloat, pydantic.AllowInfNan(False)]
 
 
 class _Strict(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, allow_inf_nan=True)
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, strict=True)
 
 
 class Belief(_Strict):
@@ -33,7 +34,7 @@ class Belief(_Strict):
     lookup: Literal["captured", "linear", "floor"] | None = None
     draft: bool = True
     context: bool = False
-    confidence_scale: Positive = 1.0
+    confidence_scale: Annotated[Positive, pydantic.AllowInfNan(False)] = 1.0
     confidence_bias: pydantic.FiniteFloat = 0.0
 
 
@@ -85,12 +86,12 @@ class Scenario(_Strict):
     concurrency: pydantic.PositiveInt | None = None
     request_rate: Positive | None = None
     rate_scale: Positive = 1.0
-    requests: pydantic.PositiveInt | None = None
+    requests: Annotated[pydantic.PositiveInt, pydantic.Field(le=100_000_000)] | None = None
     prefill: Prefill = Prefill()
     belief: Belief = Belief()
-    seed: Whole = 0
-    warmup_s: pydantic.NonNegativeFloat = 0.0
-    cooldown_s: pydantic.NonNegativeFloat = 0.0
+    seed: Annotated[Whole, pydantic.Field(lt=2**63)] = 0
+    warmup_s: Seconds = 0.0
+    cooldown_s: Seconds = 0.0
     goodput: dict[Literal["ttft", "tpot", "e2el"], Positive] = {}
     extend: bool = False
     profile_set: dict[str, Any] = {}
@@ -120,7 +121,7 @@ class Scenario(_Strict):
 def read_toml(path: str | Path) -> dict[str, Any]:
     """Read a scenario file as a dict."""
     try:
-        return tomllib.loads(Path(path).read_text(encoding="utf-8"))
+        return tomllib.loads(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror})") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:

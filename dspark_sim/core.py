@@ -130,6 +130,8 @@ def whole_file(path: str | Path) -> Iterator[Path]:
         The path cannot be written, or a file would take the place of a folder.
     """
     target = Path(path)
+    if target.name in ("", "..") or target.resolve() == Path.cwd():
+        raise UserError(f"'{path}': is no name of a file or folder to write")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         aside = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 _ROOMS = ("acceptance", "policies", "simulator")
+_CONSTANTS = ("state.py", "kernel_policy.py")  # compiled into the kernels as they stand
 
 
 def kernel(function: Kernel) -> Kernel:
@@ -40,23 +41,30 @@ def kernel(function: Kernel) -> Kernel:
 @cache
 def cache_folder() -> Path:
     """Return the folder of the compiled code of these sources, created if need be."""
-    sources = hashlib.sha256()
+    sources = hashlib.sha256(str(Path(__file__).parent).encode())
     for room in _ROOMS:
         for path in sorted((Path(__file__).parent / room).glob("*.py")):
             text = path.read_bytes()
-            sources.update(text if b"@kernel" in text else b"")
+            if b"@kernel" in text or path.name in _CONSTANTS:
+                sources.update(text)
     home = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
-    for base in (Path(home), Path(tempfile.gettempdir())):
-        folder = base / "dspark-sim" / sources.hexdigest()[:16]
+    user = os.getuid() if hasattr(os, "getuid") else 0
+    shared = Path(tempfile.gettempdir()) / f"dspark-sim-{user}"
+    for base in (Path(home) / "dspark-sim", shared):
+        folder = base / sources.hexdigest()[:16]
         try:
-            folder.mkdir(parents=True, exist_ok=True)
+            base.mkdir(mode=0o700, parents=True, exist_ok=True)
+            folder.mkdir(exist_ok=True)
         except OSError:
             continue
-        if os.access(folder, os.W_OK):
+        mine = not user or base.stat().st_uid == user  # compiled code is loaded without question
+        if mine and os.access(folder, os.W_OK):
             return folder
     return Path(tempfile.mkdtemp(prefix="dspark-sim-"))
 
 
 def is_compiled() -> bool:
     """Return whether a run finds its kernels on disk."""
-    return any(cache_folder().rglob("kernels.advance-*.nbi"))
+    settings: Any = numba.config
+    folder = Path(settings.CACHE_DIR or cache_folder())
+    return any(folder.rglob("kernels.begin_step-*.nbi"))

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from dspark_sim.config import Scenario, read_toml, with_settings
-from dspark_sim.core import UserError, expand_range
+from dspark_sim.core import UserError, expand_range, parse_number, unknown_name
 
 
 def _whole(text: str) -> int:
@@ -18,6 +18,7 @@ def _whole(text: str) -> int:
         raise typer.BadParameter(f"'{text}' is not a whole number") from None
 
 
+LOADS = {"concurrency", "request_rate", "rate_scale"}
 WHOLE: Any = {"parser": _whole, "metavar": "INT"}
 
 Trace = Annotated[
@@ -91,7 +92,7 @@ def _objective(text: str) -> tuple[str, Any]:
     metric, colon, limit = text.partition(":")
     if not colon:
         raise UserError(f"--goodput '{text}' is not of the form metric:milliseconds, as ttft:500")
-    return metric, limit
+    return metric, parse_number(limit, f"--goodput {metric}")
 
 
 def scenario_from(
@@ -103,13 +104,19 @@ def scenario_from(
     """Merge file, options and settings, the later winning."""
     chosen = {key: value for key, value in options.items() if key not in without}
     values = read_toml(config) if config else {}
+    if LOADS & options.keys():
+        values = {key: value for key, value in values.items() if key not in LOADS}
     for key, value in chosen.items():
         table = isinstance(value, dict) and isinstance(values.get(key), dict)
         values[key] = {**values[key], **value} if table else value
     values = with_settings(values, settings or [])
+    place = str(config) if config else "the scenario"
+    for key in values:
+        if key not in Scenario.model_fields:
+            raise unknown_name("key", key, Scenario.model_fields, place)
     if "profile" not in values:
         raise UserError("no engine profile is given: --profile NAME (dspark-sim ls lists them)")
-    return Scenario.check(values, str(config) if config else "the scenario")
+    return Scenario.check(values, place)
 
 
 def one(options: dict[str, Any], key: str, values: Any) -> None:

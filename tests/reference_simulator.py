@@ -236,6 +236,14 @@ class Twin:
         padded[:length] = confidence
         return padded, int(accepted)
 
+    def cost(self, running, kv_read, drafting):
+        belief, per_kv = self.belief, 0.0
+        if self.scenario.belief.context or getattr(self.policy, "knows_outcomes", False):
+            per_kv = belief.context_ns_per_kv_token
+            per_kv += belief.draft_context_ns_per_kv_token if drafting else 0.0
+        fixed = belief.overhead_ns + belief.request_ns[running] + np.rint(per_kv * kv_read)
+        return BelievedCost(belief.verify_ns, belief.draft_ns, int(fixed))
+
     def view(self, decoding, chunks, kv_read):
         def ints(values):
             return np.array(list(values), dtype=np.int64)
@@ -245,12 +253,6 @@ class Twin:
             for age, survival in enumerate(request.history[:3]):
                 history[row, age] = survival
         ending = [i for i, n in chunks.items() if self.ends(self.requests[i], n)]
-        fixed = self.belief.overhead_ns + self.belief.request_ns[len(decoding) + len(chunks)]
-        per_kv = self.belief.context_ns_per_kv_token if self.scenario.belief.context else 0.0
-        if getattr(self.policy, "knows_outcomes", False):  # and what its step will really cost
-            per_kv = self.belief.context_ns_per_kv_token
-            per_kv += self.belief.draft_context_ns_per_kv_token
-        fixed += np.rint(per_kv * kv_read)
         return {
             "time_s": self.now * 1e-9,
             "request": ints(r.index for r in decoding),
@@ -263,7 +265,7 @@ class Twin:
             "prefill_tokens": sum(chunks.values()),
             "num_sampling": len(decoding) + len(ending),
             "num_waiting": len(self.queue) + len(self.preempted),
-            "cost": BelievedCost(self.belief.verify_ns, self.belief.draft_ns, int(fixed)),
+            "cost": self.cost(len(decoding) + len(chunks), kv_read, self.gamma > 0),
             "max_draft_len": self.gamma,
         }
 
@@ -271,14 +273,16 @@ class Twin:
     def ends(request, tokens):
         return request.prefilled + tokens >= request.to_prefill
 
-    def decide(self, decoding, seen):
+    def decide(self, decoding, chunks, kv_read):
         """Draft and verify: returns draft_len, accepted and verify_len, a list each."""
+        seen = self.view(decoding, chunks, kv_read)
         lengths = [self.gamma] * len(decoding)
         if hasattr(self.policy, "draft_lengths"):
             lengths = [int(n) for n in self.policy.draft_lengths(DraftView(**seen))]
         blocks = [self.outcome(r, n) for r, n in zip(decoding, lengths, strict=True)]
         confidence = np.array([c for c, _ in blocks]).reshape(len(decoding), self.gamma)
         accepted = [a for _, a in blocks]
+        seen["cost"] = self.cost(len(decoding) + len(chunks), kv_read, any(lengths))
         view = SchedulerView(
             **seen, draft_len=np.array(lengths, dtype=np.int64), confidence=confidence
         )
@@ -296,8 +300,7 @@ class Twin:
         lengths = accepted = verify = []
         waiting = len(self.queue) + len(self.preempted)
         if decoding:
-            seen = self.view(decoding, chunks, kv_read)
-            lengths, accepted, verify = self.decide(decoding, seen)
+            lengths, accepted, verify = self.decide(decoding, chunks, kv_read)
         batch = len(decoding) + sum(verify) + sum(chunks.values())
         drafting = sum(n > 0 for n in lengths)
         running = len(decoding) + len(chunks)

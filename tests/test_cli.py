@@ -46,6 +46,14 @@ def test_help_names_every_command():
         assert command in out
 
 
+@pytest.mark.parametrize("command", [[], ["trace"], ["profile"]])
+def test_without_a_command_help_is_shown(command):
+    code, out, err = call(*command)
+    assert code in (0, 2)
+    assert "Usage" in out
+    assert err == ""
+
+
 @pytest.mark.parametrize(
     "command",
     [["simulate"], ["sweep"], ["pareto"], ["demo"], ["ls"], ["trace", "show"], ["trace", "synth"],

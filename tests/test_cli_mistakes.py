@@ -147,6 +147,7 @@ def test_a_wrong_policy_is_told(tmp_path, policy, words):
         ("--goodput", "ttft:x", ["ttft", "'x'"]),
         ("--goodput", "ttft:-1", ["ttft", "-1"]),
         ("--seed", "-1", ["seed", "-1"]),
+        ("--seed", 2**63, ["seed", str(2**63)]),
         ("--config", "absent.toml", ["absent.toml: cannot be read"]),
         ("--set", "sed=5", ["unknown key 'sed'", "did you mean 'seed'"]),
         ("--set", "belief.tabel=flat", ["unknown key 'tabel'", "did you mean 'table'"]),

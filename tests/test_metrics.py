@@ -75,7 +75,7 @@ BY_HAND = {
     "median_itl_ms": 1.2,
     "mean_queue_requests": 1.0 / 4.8,
     "mean_system_requests": (4.8 + 3.8) / 4.8,
-    "spec_decode_num_drafts": 3,
+    "spec_decode_num_drafts": 0,
     "spec_decode_draft_tokens": 0,
     "spec_decode_accepted_tokens": 0,
     "window_s": 0.0048,

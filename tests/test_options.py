@@ -31,7 +31,7 @@ def test_prefill_extend_and_goodput_become_scenario_keys():
     assert options(given) == {
         "prefill": {"mode": "none"},
         "extend": True,
-        "goodput": {"ttft": "500", "tpot": "30"},
+        "goodput": {"ttft": 500.0, "tpot": 30.0},
     }
     scenario = Scenario.check({**PROFILE, **options(given)})
     assert scenario.goodput == {"ttft": 500.0, "tpot": 30.0}
@@ -79,6 +79,8 @@ def test_a_setting_reaches_into_tables_and_reads_toml_values():
         ("profile.x=3", "'profile' is not a table"),
         ("seed=-1", "seed = -1"),
         ("seed=1.5", "seed = 1.5"),
+        (f"seed={2**63}", f"seed = {2**63}"),
+        ("concurrency=true", "concurrency = True"),
         ("requests=0", "requests = 0"),
         ("rate_scale=nan", "rate_scale"),
         ("rate_scale=inf", "rate_scale"),
@@ -87,6 +89,8 @@ def test_a_setting_reaches_into_tables_and_reads_toml_values():
         ("request_rate=-1", "request_rate = -1"),
         ("warmup_s=-1", "warmup_s = -1"),
         ("warmup_s=nan", "warmup_s"),
+        ("warmup_s=inf", "warmup_s = inf"),
+        ("cooldown_s=inf", "cooldown_s = inf"),
         ("goodput.ttft=-5", "goodput.ttft = -5"),
         ("goodput.ttft=nan", "goodput.ttft = nan"),
         ("goodput.tfft=5", "goodput"),
@@ -107,6 +111,27 @@ def test_a_wrong_setting_is_told_in_one_sentence_with_key_and_value(setting, wor
 def test_a_closed_and_an_open_loop_exclude_each_other():
     with pytest.raises(UserError, match="either concurrency or request_rate"):
         scenario_from({**PROFILE, "concurrency": 4, "request_rate": 2.0}, None, None)
+
+
+def test_a_load_on_the_command_line_replaces_the_files_load(config):
+    path = config('profile = "a"\nconcurrency = 4\n')
+    scenario = scenario_from({"request_rate": 2.0}, path, None)
+    assert (scenario.concurrency, scenario.request_rate) == (None, 2.0)
+    path = config('profile = "a"\nrate_scale = 3.0\n')
+    scenario = scenario_from({"concurrency": 2}, path, None)
+    assert (scenario.concurrency, scenario.rate_scale) == (2, 1.0)
+
+
+def test_a_byte_order_mark_in_the_file_does_not_matter(tmp_path):
+    path = tmp_path / "scenario.toml"
+    path.write_bytes(b'\xef\xbb\xbfprofile = "a"\n')
+    assert scenario_from({}, path, None).profile == "a"
+
+
+def test_a_typo_in_the_key_of_the_profile_is_told_as_a_typo(config):
+    path = config('profil = "llama3.1-8b-h100"\n')
+    with pytest.raises(UserError, match=r"unknown key 'profil' in .*did you mean 'profile'"):
+        scenario_from({}, path, None)
 
 
 def test_the_nearest_key_is_named_for_a_typo_in_the_file(config):

@@ -145,3 +145,11 @@ def test_a_folder_that_holds_anything_else_is_told_and_stays(tmp_path):
     with pytest.raises(UserError, match="folder"):
         make_result().save(tmp_path / "folder")
     assert names(tmp_path / "folder") == ["thesis.txt"]
+
+
+def test_a_folder_that_holds_more_than_a_result_is_told_and_stays(tmp_path):
+    make_result().save(tmp_path / "run")
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    with pytest.raises(UserError, match="run"):
+        make_result().save(tmp_path / "run")
+    assert (tmp_path / "run" / "notes.txt").read_text() == "mine"

@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import brentq
 from scipy.special import expit, logit
 
 from dspark_sim.acceptance.solve import (
@@ -115,6 +114,8 @@ class ParametricAcceptance(AcceptanceSource):
 
     def with_auc(self, auc: float, position: int = 1) -> ParametricAcceptance:
         """Return the law with just enough confidence noise to bring its prefix AUC to `auc`."""
+        from scipy.optimize import brentq
+
         ceiling = replace(self, confidence_noise=0.0).prefix_auc(position)
         if not 0.5 < auc <= ceiling:
             raise UserError(
@@ -154,6 +155,8 @@ def geometric(acceptance_length: float, draft_len: int) -> ParametricAcceptance:
     acceptance_length
         Mean tokens per round, bonus included, in 1..draft_len + 1.
     """
+    from scipy.optimize import brentq
+
     _check_length(acceptance_length, draft_len)
 
     def gap(rate: float) -> float:

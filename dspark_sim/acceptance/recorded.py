@@ -145,9 +145,18 @@ def read_recording(path: str | Path, name: str | None = None) -> RecordedAccepta
     return RecordedAcceptance(
         name or Path(path).stem,
         frame,
-        int(metadata.get("num_speculative_tokens", fallback)),
+        _whole(metadata.get("num_speculative_tokens", fallback), path),
         origin=str(metadata.get("origin", path)),
     )
+
+
+def _whole(value: Any, path: str | Path) -> int:
+    try:
+        return int(value)
+    except (TypeError, ValueError):
+        raise UserError(
+            f"{path}: num_speculative_tokens must be a whole number, got {value!r}"
+        ) from None
 
 
 def write_recording(
@@ -163,7 +172,10 @@ def write_recording(
 def recording_metadata(schema: pa.Schema) -> dict[str, Any]:
     """Return what the recorder wrote about models, γ, temperature and command."""
     raw = (schema.metadata or {}).get(b"dspark_sim", b"{}")
-    return dict(json.loads(raw))
+    try:
+        return dict(json.loads(raw))
+    except ValueError:
+        raise UserError("the recording's metadata is no JSON object") from None
 
 
 def _check(frame: pd.DataFrame, draft_len: int, name: str) -> None:
@@ -173,6 +185,8 @@ def _check(frame: pd.DataFrame, draft_len: int, name: str) -> None:
         if frame[column].isna().any():
             row = int(frame[column].isna().to_numpy().argmax())
             raise UserError(f"recording '{name}': {column} is missing in row {row}")
+    if not pd.api.types.is_numeric_dtype(frame["position"]):
+        raise UserError(f"recording '{name}': position must be a whole number in every row")
     accepted = pd.to_numeric(frame["accepted"], errors="coerce")
     if accepted.isna().any() or (accepted % 1 != 0).any():
         raise UserError(f"recording '{name}': accepted must be a whole number in every row")
@@ -193,8 +207,8 @@ def _check(frame: pd.DataFrame, draft_len: int, name: str) -> None:
     if confidence.isna().any() and confidence.notna().any():
         raise UserError(f"recording '{name}': confidence must be given for all rows or for none")
     if confidence.notna().all():
-        values = np.concatenate([np.atleast_1d(row) for row in confidence])
-        widths = confidence.map(np.size)
+        values = np.concatenate([np.ravel(row) for row in confidence])
+        widths = confidence.map(lambda row: -1 if np.isscalar(row) else len(row))
         if (widths != draft_len).any() or not ((values >= 0) & (values <= 1)).all():
             raise UserError(
                 f"recording '{name}': every confidence must be {draft_len} numbers in 0..1"

@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.optimize import brentq, isotonic_regression
 from scipy.special import expit, logit
 
 from dspark_sim.core import UserError
@@ -112,6 +111,8 @@ def intercepts_for_lengths(het: Heterogeneity, lengths: Sequence[float]) -> dict
     its own early positions (InferenceX: DSpark's length falls after k = 6), the rates, the last
     one repeated, are scaled to the published length.
     """
+    from scipy.optimize import isotonic_regression
+
     published = np.asarray(lengths, dtype=np.float64)
     peak = int(np.argmax(published)) + 1
     steps = np.diff(published[:peak], prepend=1.0)
@@ -155,6 +156,8 @@ def _length_gap(
 
 
 def _scaled_to_length(rates: Floats, length: float) -> Floats:
+    from scipy.optimize import brentq
+
     def gap(scale: float) -> float:
         return float(1.0 + np.cumprod(np.minimum(rates * scale, 1.0)).sum() - length)
 
@@ -162,6 +165,8 @@ def _scaled_to_length(rates: Floats, length: float) -> Floats:
 
 
 def _root(function: Callable[[float], float]) -> float:
+    from scipy.optimize import brentq
+
     low, high = function(-_LOGIT_LIMIT), function(_LOGIT_LIMIT)
     if low >= 0 or high <= 0:
         return -_LOGIT_LIMIT if low >= 0 else _LOGIT_LIMIT

@@ -25,6 +25,7 @@ END, USER, ASSISTANT = 0, 1, 2
 SPECIAL = ("<|end|>", "<|user|>", "<|assistant|>")
 DOMAINS = ("math", "code", "chat")
 HELD_OUT = 0.03
+_CHAT_TURNS = 8
 
 
 @dataclass(frozen=True)
@@ -50,9 +51,9 @@ def load_documents(corpora: Path | None) -> list[Document]:
     Code also takes Python's standard library, chat the `chitchat-dataset` package. Without
     `corpora` math is arithmetic word problems from templates.
     """
-    documents = list(_library_code())
+    documents = list(library_code())
     if corpora is not None and corpora.is_dir():
-        documents += [*_gsm8k(corpora / "gsm8k_train.jsonl"), *_alpaca(corpora / "codealpaca.json")]
+        documents += corpus_files(corpora)
     else:
         documents += _arithmetic(6_000)
     return [*documents, *_chitchat()]
@@ -127,6 +128,12 @@ def pack(documents: Iterable[Document], tokenizer: Tokenizer) -> Packed:
     return Packed(np.concatenate(pieces), starts.astype(np.int64))
 
 
+def corpus_files(folder: Path) -> Iterator[Document]:
+    """Yield the documents of `gsm8k_train.jsonl` (math) and `codealpaca.json` (code)."""
+    yield from _gsm8k(folder / "gsm8k_train.jsonl")
+    yield from _alpaca(folder / "codealpaca.json")
+
+
 def _gsm8k(path: Path) -> Iterator[Document]:
     for row in map(json.loads, path.read_text(encoding="utf-8").splitlines()):
         answer = re.sub(r"<<.*?>>", "", row["answer"])
@@ -142,9 +149,9 @@ def _alpaca(path: Path) -> Iterator[Document]:
             yield Document("code", (asked, row["output"].strip()))
 
 
-def _library_code() -> Iterator[Document]:
+def library_code(root: Path | None = None) -> Iterator[Document]:
     """Yield functions of Python's standard library, asked for by name and first doc line."""
-    root = Path(sysconfig.get_paths()["stdlib"])
+    root = root or Path(sysconfig.get_paths()["stdlib"])
     skipped = {"site-packages", "test", "tests", "idlelib", "lib2to3", "encodings"}
     for path in sorted(root.rglob("*.py")):
         if skipped & set(path.relative_to(root).parts):
@@ -154,20 +161,23 @@ def _library_code() -> Iterator[Document]:
             nodes = list(ast.walk(ast.parse(source)))
         except (SyntaxError, UnicodeDecodeError, ValueError):
             continue
+        lines = source.split("\n")
         for node in nodes:
             if isinstance(node, ast.FunctionDef):
-                code = ast.get_source_segment(source, node) or ""
+                code = _dedent(lines[node.lineno - 1 : node.end_lineno], node.col_offset)
                 if 60 < len(code) < 1_200:
-                    indent = " " * node.col_offset
-                    code = "\n".join(line.removeprefix(indent) for line in code.split("\n"))
                     purpose = (ast.get_docstring(node) or "").split("\n")[0][:80]
                     ask = f"Write the function {node.name} of {path.stem}. {purpose}".strip()
-                    yield Document("code", (ask, code.strip()))
+                    yield Document("code", (ask, code))
+
+
+def _dedent(lines: list[str], columns: int) -> str:
+    return "\n".join(line.removeprefix(" " * columns) for line in lines).strip()
 
 
 def _chitchat() -> Iterator[Document]:
     try:
-        from chitchat_dataset import Dataset
+        from chitchat_dataset import Dataset  # type: ignore[import-untyped]
     except ImportError:
         raise UserError(
             "chat text comes from the package chitchat-dataset: pip install chitchat-dataset"
@@ -183,9 +193,9 @@ def _chitchat() -> Iterator[Document]:
                 else:
                     turns.append(text)
                 sender = message["sender"]
-        turns = turns[: len(turns) // 2 * 2]
-        if len(turns) >= 2:
-            yield Document("chat", tuple(turns))
+        for first in range(0, len(turns) - 1, _CHAT_TURNS):
+            piece = turns[first : first + _CHAT_TURNS]
+            yield Document("chat", tuple(piece[: len(piece) // 2 * 2]))
 
 
 def _arithmetic(count: int, seed: int = 0) -> Iterator[Document]:

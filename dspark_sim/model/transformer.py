@@ -104,7 +104,7 @@ class RMSNorm(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Normalise the last axis."""
-        return F.rms_norm(x, (x.shape[-1],), self.weight, self.eps)
+        return F.rms_norm(x, (x.shape[-1],), self.weight.to(x.dtype), self.eps)
 
 
 def rotary(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tensor]:
@@ -115,39 +115,54 @@ def rotary(positions: Tensor, head_dim: int, theta: float) -> tuple[Tensor, Tens
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn neighbouring pairs of x (R, heads, W, D) by the angles of cos, sin (R, W, D / 2)."""
+    """Turn neighbouring pairs of x (…, D) by angles whose cos, sin (…, D / 2) broadcast to it."""
     even, odd = x[..., 0::2], x[..., 1::2]
-    cos, sin = cos[:, None].to(x.dtype), sin[:, None].to(x.dtype)
+    cos, sin = cos.to(x.dtype), sin.to(x.dtype)
     return torch.stack((even * cos - odd * sin, even * sin + odd * cos), dim=-1).flatten(-2)
 
 
 class Attention(nn.Module):
-    """Grouped-query attention with rotary positions."""
+    """Grouped-query attention with rotary positions; reads `inputs` numbers per token."""
 
-    def __init__(self, c: ModelConfig) -> None:
+    def __init__(self, c: ModelConfig, inputs: int | None = None) -> None:
         super().__init__()
+        inputs = inputs or c.hidden_size
         self.heads, self.kv_heads, self.head_dim = c.num_heads, c.num_kv_heads, c.head_dim
-        self.q = nn.Linear(c.hidden_size, c.num_heads * c.head_dim, bias=False)
-        self.k = nn.Linear(c.hidden_size, c.num_kv_heads * c.head_dim, bias=False)
-        self.v = nn.Linear(c.hidden_size, c.num_kv_heads * c.head_dim, bias=False)
+        self.q = nn.Linear(inputs, c.num_heads * c.head_dim, bias=False)
+        self.k = nn.Linear(inputs, c.num_kv_heads * c.head_dim, bias=False)
+        self.v = nn.Linear(inputs, c.num_kv_heads * c.head_dim, bias=False)
         self.o = nn.Linear(c.num_heads * c.head_dim, c.hidden_size, bias=False)
 
-    def queries(self, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-        """Return rotated queries (R, H, W, D) of x (R, W, d)."""
-        return rotate(self.q(x).unflatten(-1, (self.heads, -1)).transpose(1, 2), cos, sin)
+    def project(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return rotated queries (…, H, D), rotated keys and values (…, kv heads, D) of x (…, d).
+
+        `cos` and `sin` (…, D / 2) belong to the tokens of x.
+        """
+        q = self.q(x).unflatten(-1, (self.heads, -1))
+        k, v = self.keys_values(x, cos, sin)
+        return rotate(q, cos[..., None, :], sin[..., None, :]), k, v
 
     def keys_values(self, x: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-        """Return rotated keys and plain values, each (R, kv heads, W, D)."""
-        k = self.k(x).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
-        v = self.v(x).unflatten(-1, (self.kv_heads, -1)).transpose(1, 2)
-        return rotate(k, cos, sin), v
+        """Return rotated keys and plain values, each (…, kv heads, D), of x (…, d)."""
+        k = self.k(x).unflatten(-1, (self.kv_heads, -1))
+        v = self.v(x).unflatten(-1, (self.kv_heads, -1))
+        return rotate(k, cos[..., None, :], sin[..., None, :]), v
 
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
-        """Return outputs (R, W, d); `mask` (R or 1, 1, W, S) is True where a key is seen."""
+        """Return outputs (R, W, d) of q (R, H, W, D) on k, v (R, kv heads, S, D).
+
+        `mask` (R or 1, 1, W, S) is True where a key is seen; plainly causal without one.
+        """
         group = self.heads // self.kv_heads
-        if group > 1:
+        if mask is None:
             k, v = k.repeat_interleave(group, dim=1), v.repeat_interleave(group, dim=1)
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, is_causal=mask is None)
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        else:  # a group's queries side by side, so that the cache is not copied
+            r, _, w, d = q.shape
+            folded = q.reshape(r, self.kv_heads, group * w, d)
+            seen = mask.repeat(1, 1, group, 1)
+            out = F.scaled_dot_product_attention(folded, k, v, attn_mask=seen)
+            out = out.reshape(r, self.heads, w, d)
         return self.o(out.transpose(1, 2).flatten(-2))
 
 
@@ -188,7 +203,7 @@ class Transformer(nn.Module):
         self.apply(_initialise)
         for layer in self.layers:
             for last in (layer.attention.o, layer.mlp.down):  # type: ignore[union-attr]
-                last.weight.data /= (2 * config.num_layers) ** 0.5  # type: ignore[union-attr,operator]
+                last.weight.data /= (2 * config.num_layers) ** 0.5  # type: ignore[union-attr]
 
     def new_cache(self, requests: int, capacity: int = 64) -> KVCache:
         """Return an empty cache for R requests."""
@@ -238,8 +253,7 @@ class Transformer(nn.Module):
         self, index: int, layer, x: Tensor, turn, positions: Tensor, mask, cache
     ) -> Tensor:
         normed = layer.norm_1(x)
-        q = layer.attention.queries(normed, *turn)
-        k, v = layer.attention.keys_values(normed, *turn)
+        q, k, v = (t.transpose(1, 2) for t in layer.attention.project(normed, *turn))
         if cache is not None:
             where = positions[:, None, :, None].expand_as(k)
             cache.keys[index].scatter_(2, where, k)

@@ -55,20 +55,21 @@ def _enqueue(state: State, request: int, ready: int) -> None:
 
 
 @kernel
-def ingest(engine: Engine, state: State) -> None:
-    """Move requests that are ready by now from the future into the waiting part of the queue."""
+def ingest(engine: Engine, state: State, until: int) -> None:
+    """Move requests that are ready by `until` from the future into the queue, in order of time."""
     clock, queue = state.clock, state.queue
     while clock[s.VISIBLE] < clock[s.TAIL]:
         request = queue[clock[s.VISIBLE] % len(queue)]
         ready = state.requests[s.READY, request]
-        if ready > clock[s.NOW]:
+        if ready > until:
             break
         clock[s.VISIBLE] += 1
         if engine.prefill == s.PREFILL_SEPARATE and emit_prefill_token(state, request, ready):
             for place in range(clock[s.VISIBLE] - 1, clock[s.HEAD], -1):
                 queue[place % len(queue)] = queue[(place - 1) % len(queue)]
             clock[s.HEAD] += 1
-            state.requests[s.ADMITTED, request] = ready
+            if state.requests[s.ADMITTED, request] < 0:
+                state.requests[s.ADMITTED, request] = ready
             complete(engine, state, request, ready)
 
 
@@ -118,8 +119,14 @@ def complete(engine: Engine, state: State, request: int, now: int) -> None:
 
 @kernel
 def _blocks(engine: Engine, state: State, request: int) -> int:
-    """Return the KV blocks a request holds: its context, a full draft and the bonus token."""
-    tokens = state.requests[s.PROMPT, request] + state.requests[s.EMITTED, request]
+    """Return the KV blocks a request holds: its context, a full draft and the bonus token.
+
+    Without prefill the first token comes at admission, hence counts from there on.
+    """
+    emitted = state.requests[s.EMITTED, request]
+    if engine.prefill == s.PREFILL_NONE:
+        emitted = max(emitted, 1)
+    tokens = state.requests[s.PROMPT, request] + emitted
     return (tokens + engine.gamma + engine.block_size) // engine.block_size
 
 
@@ -210,7 +217,7 @@ def admit(engine: Engine, state: State, budget: int) -> None:
             and emit_prefill_token(state, request, clock[s.NOW])
         ):
             complete(engine, state, request, clock[s.NOW])
-            ingest(engine, state)
+            ingest(engine, state, clock[s.NOW])
         else:
             budget -= _occupy_slot(engine, state, request, budget, blocks)
 

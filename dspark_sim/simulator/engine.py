@@ -23,6 +23,7 @@ from dspark_sim.simulator.kernels import (
     draft,
     finish_step,
     plan_drafts,
+    records_full,
 )
 
 if TYPE_CHECKING:
@@ -90,8 +91,7 @@ class Replica:
 
     def _step(self) -> int:
         engine, state, clock = self.engine, self.state, self.state.clock
-        full = engine.record_steps and clock[s.NUM_STEPS] >= len(state.steps)
-        if full or clock[s.NUM_GAPS] + 2 * len(state.level) > len(state.gaps):
+        if records_full(engine, state):
             return s.RECORDS_FULL
         if begin_step(engine, state) == s.DONE:
             return s.DONE
@@ -120,7 +120,7 @@ class Replica:
         view = SchedulerView(
             **vars(self._draft_view()),
             draft_len=drafted.copy(),
-            confidence=self.state.confidence[:num].copy(),
+            confidence=self.state.confidence[:num, : self.engine.gamma].copy(),
         )
         answer = self.policy.verify_lengths(view)
         self.state.rows[s.ROW_VERIFY, :num] = self._answer(answer, drafted, "verify_lengths")
@@ -154,7 +154,7 @@ class Replica:
             decode_steps=state.requests[s.STEPS, request],
             last_verify_len=state.slots[s.LAST_VERIFY, slots],
             last_accepted=state.slots[s.LAST_ACCEPTED, slots],
-            history=state.history[slots],
+            history=state.history[slots][:, :, : self.engine.gamma],
             prefill_tokens=int(clock[s.PREFILL_TOKENS]),
             num_sampling=int(clock[s.SAMPLING]),
             num_waiting=int(clock[s.VISIBLE] - clock[s.HEAD] + clock[s.STACKED]),

@@ -32,7 +32,7 @@ def begin_step(engine: Engine, state: State) -> int:
     """Admit, and gather the step's rows; jump over idle time. Return DONE or READY_TO_DRAFT."""
     clock = state.clock
     while True:
-        ingest(engine, state)
+        ingest(engine, state, clock[s.NOW])
         grow(engine, state)
         admit(engine, state, schedule_prefill(engine, state))
         if clock[s.RUNNING] > 0:
@@ -197,12 +197,14 @@ def finish_step(engine: Engine, state: State, keep_history: bool) -> int:
         return s.OUT_OF_RANGE
     start = clock[s.NOW]
     clock[s.NOW] = start + step_ns
+    waiting = clock[s.VISIBLE] - clock[s.HEAD] + clock[s.STACKED]
+    ingest(engine, state, clock[s.NOW] - 1)
     tokens, accepted = counters[s.C_TOKENS], counters[s.C_ACCEPTED]
     held = engine.kv_blocks - clock[s.KV_FREE]
-    waiting = clock[s.VISIBLE] - clock[s.HEAD] + clock[s.STACKED]
     counters[s.C_STEPS] += 1
     counters[s.C_DECODE_STEPS] += clock[s.DECODES] > 0
     counters[s.C_REQUEST_STEPS] += clock[s.DECODES]
+    counters[s.C_DRAFTS] += drafting
     counters[s.C_DRAFTED] += drafted
     counters[s.C_VERIFIED] += verified
     counters[s.C_EAGER] += engine.eager[batch_tokens]
@@ -320,7 +322,7 @@ def advance(
     """Run steps under a built-in rule until nothing is left or `until_ns`; return why."""
     clock = state.clock
     while True:
-        if _records_full(engine, state):
+        if records_full(engine, state):
             return s.RECORDS_FULL
         if clock[s.NOW] >= until_ns:
             return s.HORIZON
@@ -335,7 +337,12 @@ def advance(
 
 
 @kernel
-def _records_full(engine: Engine, state: State) -> bool:
-    if engine.record_steps and state.clock[s.NUM_STEPS] >= len(state.steps):
+def records_full(engine: Engine, state: State) -> bool:
+    """Return whether the next step could find no room for its records."""
+    clock = state.clock
+    if engine.record_steps and clock[s.NUM_STEPS] >= len(state.steps):
         return True
-    return state.clock[s.NUM_GAPS] + 2 * len(state.level) > len(state.gaps)
+    most = 2 * len(state.level)
+    if engine.prefill == s.PREFILL_SEPARATE:
+        most += clock[s.TAIL] - clock[s.VISIBLE]
+    return clock[s.NUM_GAPS] + most > len(state.gaps)

@@ -136,7 +136,7 @@ def run_metrics(
         "request_goodput": _ratio(int(met.sum()), duration) if goodput else None,
         "mean_queue_requests": _ratio(waited, duration),
         "mean_system_requests": _ratio(present, duration),
-        "spec_decode_num_drafts": int(counts[s.C_REQUEST_STEPS]),
+        "spec_decode_num_drafts": int(counts[s.C_DRAFTS]),
         "spec_decode_draft_tokens": int(counts[s.C_VERIFIED]),
         "spec_decode_accepted_tokens": int(counts[s.C_ACCEPTED]),
     }
@@ -169,8 +169,11 @@ def _gap_statistics(gaps: NDArray[np.int64]) -> list[tuple[str, float]]:
     mean = float((ms * count).sum() / total)
     spread = float(np.sqrt((count * (ms - mean) ** 2).sum() / total))
     below = np.cumsum(count)
-    at = np.searchsorted(below, [np.ceil(total * p / 100.0) for p in PERCENTILES])
-    percentiles = [(f"p{p}", float(ms[i])) for p, i in zip(PERCENTILES, at, strict=True)]
+    rank = (total - 1) * np.array(PERCENTILES) / 100  # numpy's default, as for the latencies
+    low = ms[np.searchsorted(below, np.floor(rank), side="right")]
+    high = ms[np.searchsorted(below, np.ceil(rank), side="right")]
+    values = low + (high - low) * (rank - np.floor(rank))
+    percentiles = [(f"p{p}", float(v)) for p, v in zip(PERCENTILES, values, strict=True)]
     return [("mean", mean), ("std", spread), *percentiles]
 
 

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+FILES = ("config.json", "summary.json", "requests.parquet", "steps.parquet")
+
+
 @dataclass(frozen=True, eq=False)
 class Result:
     """The outcome of one simulation.
@@ -53,12 +56,13 @@ class Result:
 
 
 def check_result_folder(folder: str | Path) -> None:
-    """Refuse a place for a result that is a file, or a folder that holds something else."""
+    """Refuse a place for a result that is a file, or a folder that holds anything else."""
     place = Path(folder)
     if place.exists() and not place.is_dir():
         raise UserError(f"{folder}: is a file, a folder is needed for the result")
-    if place.is_dir() and any(place.iterdir()) and not (place / "summary.json").is_file():
-        raise UserError(f"{folder}: holds other things than a result, which would replace them")
+    others = sorted({path.name for path in place.glob("*")} - set(FILES))
+    if others:
+        raise UserError(f"{folder}: holds '{others[0]}', which the result would replace")
 
 
 def to_json(values: dict[str, Any]) -> str:

@@ -42,7 +42,10 @@ def build_engine(scenario: Scenario, profile: EngineProfile, gamma: int, trace: 
     kv_blocks = _UNLIMITED_BLOCKS
     if profile.kv_tokens is not None:
         kv_blocks = profile.kv_tokens // profile.block_size
-    longest = int((trace.requests["prompt_tokens"] + trace.requests["output_tokens"]).max())
+    prompt = trace.requests["prompt_tokens"]
+    longest = int(prompt.max())
+    if profile.kv_tokens is not None:  # a preempted request computes its output again
+        longest = int((prompt + trace.requests["output_tokens"]).max())
     opens_ns, closes_ns = _open_loop_window(scenario, trace)
     return s.Engine(
         seed=scenario.seed,
@@ -66,7 +69,7 @@ def build_engine(scenario: Scenario, profile: EngineProfile, gamma: int, trace: 
         extended=costs.extended,
         clamped=costs.clamped,
         extended_requests=costs.extended_requests,
-        prefill_ns=_prefill_ns(profile, costs, longest, scenario.extend)
+        prefill_ns=_prefill_ns(profile, costs, int(prompt.min()), longest, scenario.extend)
         if scenario.prefill.mode == "separate"
         else np.zeros(0, dtype=np.int64),
     )
@@ -87,7 +90,9 @@ def _open_loop_window(scenario: Scenario, trace: Trace) -> tuple[int, int]:
     return opens, closes
 
 
-def _prefill_ns(profile: EngineProfile, costs: CostTables, longest: int, extend: bool) -> Ints:
+def _prefill_ns(
+    profile: EngineProfile, costs: CostTables, shortest: int, longest: int, extend: bool
+) -> Ints:
     """Return the time of a separate prefill by tokens: its own table, or chunks of a target pass.
 
     Without prefill.csv a prompt runs alone in chunks of max_num_batched_tokens, each at the cost
@@ -95,7 +100,8 @@ def _prefill_ns(profile: EngineProfile, costs: CostTables, longest: int, extend:
     """
     tokens = np.arange(longest + 1)
     if profile.prefill is not None:
-        return np.rint(profile.prefill_ms(tokens, extend=extend) * 1e6).astype(np.int64)
+        ms = profile.prefill_ms(tokens[shortest:], extend=extend)
+        return np.concatenate((np.zeros(shortest), np.rint(ms * 1e6))).astype(np.int64)
     chunk = profile.max_num_batched_tokens
     needed = costs.verify_ns[1:] if longest >= chunk else costs.verify_ns[1 : longest + 1]
     if (needed < 0).any():

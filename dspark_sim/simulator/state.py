@@ -95,6 +95,7 @@ NUM_CLOCK = 19
     C_TOKENS,
     C_COMMITTED,
     C_REQUEST_STEPS,
+    C_DRAFTS,
     C_DRAFTED,
     C_VERIFIED,
     C_ACCEPTED,
@@ -110,8 +111,8 @@ NUM_CLOCK = 19
     C_KV_BLOCK_NS,
     C_RUNNING_NS,
     C_CLAMPED,
-) = range(20)
-NUM_COUNTERS = 20
+) = range(21)
+NUM_COUNTERS = 21
 
 # Columns of a step record
 STEP_COLUMNS = (

@@ -40,6 +40,9 @@ def tidy(runs: pd.DataFrame) -> pd.DataFrame:
         **{name: _as_float(runs[name]) for name in ("concurrency", "request_rate")},
     )
     frame["load"] = frame["concurrency"].fillna(frame["request_rate"])
+    for column in ("tok_s_gpu", "tok_s_user"):
+        if not pd.api.types.is_numeric_dtype(frame[column]):
+            raise UserError(f"the sweep's column '{column}' must hold numbers")
     twice = frame.duplicated([*POINT, "seed"])
     if twice.any():
         first = frame[twice].iloc[0]

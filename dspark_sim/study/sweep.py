@@ -91,11 +91,17 @@ def sweep(
     source = load_acceptance(scenario.acceptance, gamma)
     for spec in policies:
         source.check_draft_len(policy_draft_len(load_policy(spec, gamma), gamma))
-    loads: list[dict[str, Any]] = [{"concurrency": c} for c in concurrency]
-    loads += [{"request_rate": rate} for rate in request_rate]
+    for what, given in (("policy", policies), ("seed", seeds)):
+        if not given:
+            raise UserError(f"a sweep needs at least one {what}")
+    loads: list[dict[str, Any]] = [{"concurrency": c} for c in dict.fromkeys(concurrency)]
+    loads += [{"request_rate": rate} for rate in dict.fromkeys(request_rate)]
+    shared = scenario.model_dump()
+    if loads:
+        shared |= {"concurrency": None, "request_rate": None, "rate_scale": 1.0}
     runs = [
         type(scenario).check(
-            {**scenario.model_dump(), "record_steps": False, "policy": policy, **load, "seed": seed}
+            {**shared, "record_steps": False, "policy": policy, **load, "seed": seed}
         )
         for policy in dict.fromkeys(policies)
         for load in loads or [{}]
@@ -162,7 +168,9 @@ def _run(index: int, scenario: Scenario, folder: Path | None) -> tuple[int, dict
 def _finished(folder: Path) -> dict[str, Any] | None:
     try:
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
-    except (OSError, json.JSONDecodeError):
+    except (OSError, ValueError):
+        return None
+    if not isinstance(summary, dict) or not summary.keys() >= set(METRICS):
         return None
     return {**summary, "run": _relative(folder)}
 
@@ -189,10 +197,10 @@ def _fingerprint(run: Scenario) -> str:
     if run.belief.profile is not None:
         parts.append(profile_hash(load_profile(run.belief.profile)))
     for spec in (run.trace, run.acceptance):
-        for word in filter(None, re.split("[:,=]", spec)):
-            shipped = shipped_dir("traces") / word
-            names = (Path(word), *(shipped.with_name(f"{word}.{end}") for end in FILE_ENDINGS))
-            parts += [_file_hash(path) for path in names]
+        words = [spec, *filter(None, re.split("[:,=]", spec))]
+        shipped = [f"{word}.{end}" for word in words for end in FILE_ENDINGS]
+        parts += [_file_hash(shipped_dir("traces") / name) for name in shipped]
+        parts += [_file_hash(Path(word)) for word in words]
     return " ".join(parts)
 
 

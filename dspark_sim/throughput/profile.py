@@ -152,7 +152,8 @@ class EngineProfile:
         if outside.any():
             value = np.broadcast_to(at, outside.shape)[outside].flat[0]
             raise UserError(
-                f"profile '{self.name}': {covered}, not {value}; measure further or allow extension"
+                f"profile '{self.name}': {covered}, not {value}; "
+                "measure further or allow extension (--extend)"
             )
 
     def verify_ms(self, batch_tokens: ArrayLike, extend: bool = False) -> NDArray[np.float64]:

@@ -20,7 +20,7 @@ DraftRule = Literal["captured", "linear"]
 Drafter = Literal["block", "autoregressive", "none"]
 Text = Annotated[str, Field(min_length=1)]
 Count = Annotated[int, Field(gt=0)]
-Cost = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+Cost = Annotated[float, Field(ge=0, le=1e7, allow_inf_nan=False)]  # ms; no step takes hours
 
 
 def _limitless(value: object) -> object:

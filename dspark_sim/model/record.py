@@ -1,0 +1,167 @@
+"""Record a drafter against a response: accepted length and confidences at every output position.
+
+At temperature above 0 the outcome is coupled to the recorded response y, a target sample. Had
+speculation produced y, the token y_q was the accepted draft with probability
+min(1, p_d(y_q) / p_t(y_q)); so that is the acceptance test, with one uniform number per absolute
+output position whatever block tests it. The first rejected draft comes from norm((p_d − p_t)+) and
+the block is drafted freely from there, only for its confidences.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+from dspark_sim.model.drafters.base import Drafter, Prediction, all_features
+from dspark_sim.model.sampling import (
+    ACCEPT,
+    DRAFT,
+    block_counter,
+    distribution,
+    draw,
+    residual,
+    uniforms,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from dspark_sim.model.generate import Decoding
+    from dspark_sim.model.transformer import Transformer
+
+
+@dataclass(frozen=True)
+class Response:
+    """A prompt and the target's answer to it; positions up to len(answer) − γ can be recorded."""
+
+    request_id: str
+    category: str
+    prompt: tuple[int, ...]
+    answer: tuple[int, ...]
+
+
+@dataclass
+class Trail:
+    """Blocks (A,) being drafted along y: which are still accepted, and how far."""
+
+    alive: Tensor
+    accepted: Tensor
+
+    @classmethod
+    def start(cls, blocks: int, device: torch.device) -> Trail:
+        """Return A fresh blocks."""
+        return cls(
+            torch.ones(blocks, dtype=torch.bool, device=device),
+            torch.zeros(blocks, dtype=torch.long, device=device),
+        )
+
+    def advance(
+        self, draft: Tensor, target: Tensor, along: Tensor, luck: tuple[Tensor, Tensor]
+    ) -> Tensor:
+        """Test one draft position and return the drafted token x_k (A,).
+
+        Parameters
+        ----------
+        draft, target
+            p_d and p_t (A, V) at this position; p_t is used only where the block is alive.
+        along
+            (A,) the response's tokens y_q.
+        luck
+            Uniform numbers (A,): acceptance, keyed by absolute position, and the free draw.
+        """
+        p_d = draft.gather(-1, along[:, None]).squeeze(-1).double()
+        p_t = target.gather(-1, along[:, None]).squeeze(-1).double()
+        passed = self.alive & (luck[0] * p_t < p_d)
+        rejected = self.alive & ~passed
+        source = torch.where(rejected[:, None], residual(draft, target), draft)
+        self.accepted += passed
+        self.alive = passed
+        return torch.where(passed, along, draw(source, luck[1]))
+
+
+@torch.no_grad()
+def record_response(
+    model: Transformer, drafter: Drafter, response: Response, c: Decoding, request: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return accepted (n,) and confidence (n, γ) at output positions 0 .. n − 1.
+
+    One teacher-forced target pass serves all positions; n = len(answer) − γ + 1, so that every
+    block lies within the answer. `request` keys the luck.
+    """
+    device = model.embedding.weight.device
+    prompt, gamma = len(response.prompt), drafter.gamma
+    tokens = torch.tensor([*response.prompt, *response.answer], device=device)
+    blocks = len(response.answer) - gamma + 1
+    output = model(tokens[None])
+    features, following = all_features(output), torch.roll(tokens, -1)[None]
+    target = distribution(model.logits(output.hidden[0]), c.temperature, c.top_p)
+    context = drafter.new_context(features, following, torch.tensor([len(tokens)], device=device))
+    starts = torch.arange(blocks, device=device)
+    positions = prompt - 1 + starts
+    block = drafter.begin(context, tokens[positions][None], positions[None])
+    trail, previous, confidence = Trail.start(blocks, device), tokens[positions], []
+    for k in range(gamma):
+        prediction: Prediction = drafter.step(block, previous[None])
+        confidence.append(drafter.confidence(prediction, c.temperature)[0])
+        p_d = drafter.full(distribution(prediction.logits[0], c.temperature, c.top_p))
+        name = torch.full_like(starts, request)
+        luck = (
+            uniforms(c.seed, name, starts + k, ACCEPT),
+            uniforms(c.seed, name, block_counter(starts, k), DRAFT),
+        )
+        previous = trail.advance(p_d, target[positions + k], tokens[positions + k + 1], luck)
+    return trail.accepted.cpu().numpy(), torch.stack(confidence, 1).float().cpu().numpy()
+
+
+def record(
+    model: Transformer, drafter: Drafter, responses: Sequence[Response], c: Decoding
+) -> pd.DataFrame:
+    """Return a recording's frame: request_id, position, accepted, confidence, category."""
+    frames = []
+    for number, response in enumerate(responses):
+        accepted, confidence = record_response(model, drafter, response, c, number)
+        frames.append(
+            pd.DataFrame(
+                {
+                    "request_id": response.request_id,
+                    "position": np.arange(len(accepted), dtype=np.int32),
+                    "accepted": accepted.astype(np.int16),
+                    "confidence": list(confidence.clip(0, 1).round(4)),
+                    "category": response.category,
+                }
+            )
+        )
+    return pd.concat(frames, ignore_index=True)
+
+
+def recording_metadata(
+    model: Transformer, drafter: Drafter, name: str, c: Decoding, **more: Any
+) -> dict[str, Any]:
+    """Return what is kept with a recording: models, γ, temperature, and what else is given."""
+    return {
+        "target": model.config.name,
+        "drafter": name,
+        "num_speculative_tokens": drafter.gamma,
+        "temperature": c.temperature,
+        "top_p": c.top_p,
+        "seed": c.seed,
+        "origin": f"recorded: {name} against {model.config.name}, T = {c.temperature:g}",
+        **more,
+    }
+
+
+def replayed_steps(accepted: np.ndarray, verify_len: int) -> tuple[int, int]:
+    """Return (target passes, tokens) of one response replayed with a fixed verify length.
+
+    The first block starts at output position 1: position 0 comes from the prefill.
+    """
+    position, steps = 1, 0
+    while position < len(accepted):
+        position += 1 + min(int(accepted[position]), verify_len)
+        steps += 1
+    return steps, position - 1
