@@ -177,7 +177,7 @@ def _dedent(lines: list[str], columns: int) -> str:
 
 def _chitchat() -> Iterator[Document]:
     try:
-        from chitchat_dataset import Dataset  # type: ignore[import-untyped]
+        from chitchat_dataset import Dataset
     except ImportError:
         raise UserError(
             "chat text comes from the package chitchat-dataset: pip install chitchat-dataset"
