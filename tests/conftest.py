@@ -4,5 +4,7 @@ import matplotlib as mpl
 from hypothesis import settings
 
 mpl.use("Agg")
-settings.register_profile("default", deadline=None)
+# The same examples on every run; `--hypothesis-profile=explore` draws new ones.
+settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=1000)
 settings.load_profile("default")

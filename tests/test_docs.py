@@ -80,7 +80,8 @@ def run(argv, monkeypatch, capsys):
 
 def forget_modules_of(folder):
     for name, module in list(sys.modules.items()):
-        places = [getattr(module, "__file__", None), *getattr(module, "__path__", [])]
+        path = vars(module).get("__path__", ())
+        places = [vars(module).get("__file__"), *path]
         if any(str(place).startswith(str(folder)) for place in places):
             del sys.modules[name]
 
