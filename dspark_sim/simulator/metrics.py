@@ -69,12 +69,6 @@ def window_metrics(
     wasted = counts[s.C_VERIFIED] - counts[s.C_ACCEPTED]
     tokens_s = _ratio(counts[s.C_TOKENS], duration)
     tpot = requests["tpot_ms"].to_numpy()
-    latencies = {
-        "ttft": requests["ttft_ms"].to_numpy(),
-        "tpot": tpot,
-        "icl": None,
-        "e2el": requests["e2el_ms"].to_numpy(),
-    }
     return {
         "window_s": duration,
         "requests_measured": len(requests),
@@ -102,12 +96,18 @@ def window_metrics(
         "mean_running": _ratio(counts[s.C_RUNNING_NS], counts[s.C_TIME]),
         "mean_kv_blocks": _ratio(counts[s.C_KV_BLOCK_NS], counts[s.C_BUSY_NS]),
         "preemptions": int(counts[s.C_PREEMPTIONS]),
-        **{
-            f"{name}_{key}_ms": value
-            for name, values in latencies.items()
-            for key, value in (_gap_statistics(gaps) if values is None else _statistics(values))
-        },
+        **_latencies(requests, gaps),
     }
+
+
+def _latencies(requests: pd.DataFrame, gaps: NDArray[np.int64]) -> dict[str, float]:
+    """Return mean, spread and percentiles of ttft, tpot, icl and e2el, as `ttft_p50_ms`."""
+    found = {}
+    for name in ("ttft", "tpot", "icl", "e2el"):
+        by_chunk = name == "icl"
+        rows = _gap_statistics(gaps) if by_chunk else _statistics(requests[f"{name}_ms"].to_numpy())
+        found.update({f"{name}_{key}_ms": value for key, value in rows})
+    return found
 
 
 def run_metrics(

@@ -61,7 +61,9 @@ def plot_pareto(runs: pd.DataFrame, ax: Axes, title: str | None = None) -> Axes:
     ax.set_ylabel("Output throughput per GPU (tok/s/GPU)")
     finish(ax, title)
     legend(ax)
-    label_points(ax, x, y, [short(load) if np.isfinite(load) else "" for load in joint["load"]])
+    named = joint["load"].notna() & ~joint["load"].duplicated()
+    texts = [short(load) if shown else "" for load, shown in zip(joint["load"], named, strict=True)]
+    label_points(ax, x, y, texts)
     return ax
 
 
@@ -169,7 +171,7 @@ def _policies(means: pd.DataFrame) -> Iterator[tuple[str, pd.DataFrame, dict[str
         yield policy, means[means["policy"] == policy], {
             "color": style.colour, "marker": style.marker, "linestyle": style.linestyle,
             "label": style.label, "linewidth": 2.0 - small, "markersize": 7.0 - 2.5 * small,
-            "markeredgecolor": "white",
+            "markeredgecolor": style.colour if style.marker == "P" else "white",
             "markeredgewidth": 0.5, "zorder": 3.0 + small,
         }  # fmt: skip
 
