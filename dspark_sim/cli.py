@@ -16,6 +16,7 @@ import typer
 
 from dspark_sim import options as opt
 from dspark_sim import show
+from dspark_sim.cli_inputs import acceptance_app, profile_app, trace_app
 from dspark_sim.config import Scenario
 from dspark_sim.core import RunError, UserError
 
@@ -26,10 +27,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     help="Simulate speculative decoding in LLM serving: which policy, at which load, what gain?",
 )
-trace_app = typer.Typer(no_args_is_help=True, help="Read, draw and convert request traces.")
-profile_app = typer.Typer(no_args_is_help=True, help="Engine throughput profiles.")
 app.add_typer(trace_app, name="trace")
 app.add_typer(profile_app, name="profile")
+app.add_typer(acceptance_app, name="acceptance")
 
 INTERRUPTED = 130
 DEMO_POLICIES = (
@@ -240,97 +240,22 @@ def list_names(as_json: opt.Json = False) -> None:
             print(f"  {row['name']:<{width}}  {row['origin']}")
 
 
-@trace_app.command("show")
-def trace_show(
-    trace: Annotated[str, typer.Argument(help="File, shipped name or synth:KIND.")],
-    rate_scale: opt.Scale = None,
-    requests: Annotated[
-        int | None,
-        typer.Option("--requests", help="Only the first so many, or as many drawn.", **opt.WHOLE),
-    ] = None,
-    seed: opt.Seed = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Picture to draw (PNG, SVG).")] = None,
+@app.command()
+def lossless(
+    policy: opt.Policies = None,
+    setting: Annotated[
+        str, typer.Option("--setting", help="sampled, greedy or token-confidence.")
+    ] = "sampled",
+    seed: Annotated[int, typer.Option("--seed", help="Of the worlds.", **opt.WHOLE)] = 0,
     as_json: opt.Json = False,
 ) -> None:
-    """Print counts, rates, lengths and burstiness of a trace, and draw it."""
-    from dspark_sim.trace import load_trace, plot_trace, summarize
+    """Enumerate which policies keep the target's distribution, and how biased the others are."""
+    from dspark_sim.policies import expand_policy
+    from dspark_sim.study import check_lossless, format_lossless
 
-    loaded = load_trace(trace, requests, seed or 0)
-    loaded = loaded if rate_scale is None else loaded.scaled(rate_scale)
-    summary = summarize(loaded)
-    if out is not None:
-        plot_trace(loaded, out)
-    if as_json:
-        print(json.dumps(summary, indent=2))
-        return
-    for key, value in summary.items():
-        inner = value.items() if isinstance(value, dict) else [("", value)]
-        text = "  ".join(f"{name} {show.short(item)}".strip() for name, item in inner)
-        print(f"{key:<20} {text}")
-
-
-@trace_app.command("synth")
-def trace_synth(
-    kind: Annotated[str, typer.Argument(help="chat, code, reasoning, fixed,in=512,out=256 …")],
-    out: Annotated[Path, typer.Option("--out", help="Trace file to write (JSONL).")],
-    requests: Annotated[
-        int, typer.Option("--requests", help="How many requests.", **opt.WHOLE)
-    ] = 1000,
-    seed: Annotated[int, typer.Option("--seed", **opt.WHOLE)] = 0,
-) -> None:
-    """Draw a synthetic trace and write it.
-
-    dspark-sim trace synth chat --requests 1000 --seed 1 --out chat.jsonl
-    """
-    from dspark_sim.trace import load_trace, write_trace
-
-    write_trace(load_trace(f"synth:{kind.removeprefix('synth:')}", requests, seed), out)
-    show.note(f"wrote {requests} requests to {out}")
-
-
-@trace_app.command("convert")
-def trace_convert(
-    source: Annotated[Path, typer.Argument(help="Azure, Mooncake, Vidur, …, by content.")],
-    out: Annotated[Path, typer.Option("--out", help="Trace file to write (JSONL).")],
-    category: Annotated[str | None, typer.Option(help="Category of all requests.")] = None,
-) -> None:
-    """Read a trace in any known format and write it in our own."""
-    from dspark_sim.trace import read_trace, write_trace
-
-    trace = read_trace(source)
-    write_trace(trace if category is None else trace.with_category(category), out)
-    show.note(f"wrote {len(trace)} requests to {out}")
-
-
-@profile_app.command("show")
-def profile_show(
-    name: Annotated[str, typer.Argument(help="Shipped name or folder.")],
-    requests: Annotated[
-        int | None,
-        typer.Option("--requests", help="Add the terms of this many requests.", **opt.WHOLE),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Picture to draw (PNG, SVG).")] = None,
-    as_json: opt.Json = False,
-) -> None:
-    """Print a profile's step times and SPS(B): staircase, measured points and cliff."""
-    from dspark_sim.throughput import load_profile, plot_profile, summarize_profile
-
-    profile = load_profile(name)
-    table = summarize_profile(profile, requests)
-    if out is not None:
-        plot_profile(profile, out, requests)
-    if as_json:
-        header = {key: value for key, value in profile.header().items() if key != "provenance"}
-        rows = show.records(table)
-        print(json.dumps({**header, "provenance": profile.provenance, "steps": rows}, indent=2))
-        return
-    print(
-        f"{profile.name}: {profile.model} on {profile.num_gpus} x {profile.gpu}, {profile.engine}; "
-        f"up to {profile.max_num_seqs} requests and {profile.max_num_batched_tokens} tokens a step"
-    )
-    print(show.brief(table))
-    for key, value in profile.provenance.items():
-        print(f"{key}: {value}")
+    specs = [name for spec in policy or [] for name in expand_policy(spec)]
+    rows = check_lossless(specs or None, seed=seed, setting=setting)
+    print(json.dumps(show.records(rows), indent=2) if as_json else format_lossless(rows))
 
 
 def main() -> None:

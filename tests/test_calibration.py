@@ -80,6 +80,20 @@ def test_temperatures_are_fitted_on_the_other_requests_only():
     np.testing.assert_array_equal(test.request, held_out.request)
 
 
+def test_rounds_start_after_the_bonus_token_and_anew_with_each_request():
+    accepted, request = np.array([2, 0, 0, 1, 5, 0, 0, 3, 1]), np.array([1] * 6 + [2] * 3)
+    rounds = Blocks(np.arange(9.0)[:, None], accepted, request).rounds()
+    assert rounds.confidence[:, 0].tolist() == [0, 3, 5, 6, 7]
+    assert rounds.accepted.tolist() == [2, 1, 0, 0, 3]
+    assert rounds.request.tolist() == [1, 1, 1, 2, 2]
+
+
+def test_rounds_of_a_law_return_the_published_rates():
+    accepted = draw_blocks(CHAT, 2000, 64).rounds().accepted
+    reached = np.array([(accepted >= k).mean() for k in range(8)])
+    np.testing.assert_allclose(reached[1:] / reached[:-1], CHAT.rates, atol=0.015)
+
+
 def test_a_recording_gives_each_of_its_positions_once():
     frame = recording_frame()
     blocks = draw_blocks(RecordedAcceptance("small", frame, GAMMA))

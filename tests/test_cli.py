@@ -337,3 +337,31 @@ def test_the_demo_prints_its_table_and_writes_its_picture(tmp_path, monkeypatch)
     assert (tmp_path / "demo-out" / "pareto.png").stat().st_size > 10_000
     table = pd.read_csv(tmp_path / "demo-out" / "sweep.csv")
     assert len(table) == 2 * 5
+
+
+def test_lossless_tells_biased_rules_from_lossless_ones():
+    policies = ("--policy", "vllm", "--policy", "vllm:lag=0")
+    rows = strict(call("lossless", *policies, "--json")[1])
+    assert [(row["policy"], row["lossless"]) for row in rows] == [
+        ("vllm", True),
+        ("vllm:lag=0", False),
+    ]
+    assert rows[1]["tv_bias"] == pytest.approx(0.15)
+    assert "lossless" in call("lossless", *policies)[1]
+
+
+def test_acceptance_show_prints_conditional_rates_and_their_calibration():
+    found = strict(call("acceptance", "show", "chat-dspark", "--json")[1])
+    assert found["acceptance_length"] == pytest.approx(3.5, abs=0.3)
+    assert [row["position"] for row in found["positions"]] == [1, 2, 3, 4, 5, 6, 7]
+    assert max(row["ece"] for row in found["positions"]) < 0.05
+    assert "acceptance length" in call("acceptance", "show", "chat-dspark")[1]
+
+
+def test_acceptance_calibrate_writes_temperatures_and_a_picture(tmp_path):
+    code, out, _ = call("acceptance", "calibrate", "chat-dspark:scale=1.8", "--out", "sts.json")
+    assert code == 0
+    assert "sts.png" in out
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["sts.json", "sts.png", "sts.svg"]
+    temperatures = strict((tmp_path / "sts.json").read_text())["temperatures"]
+    assert temperatures[0] == pytest.approx(1.8, rel=0.2)

@@ -6,11 +6,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from dspark_sim.acceptance.calibration import compare_calibration, draw_blocks, fit_held_out
 from dspark_sim.acceptance.law import ParametricAcceptance, geometric, minimum_variance
 from dspark_sim.acceptance.mixture import MixedAcceptance
 from dspark_sim.acceptance.published import ACCEPTANCE_LENGTHS, CONDITIONAL_RATES, ORIGINS
 from dspark_sim.acceptance.recorded import RecordedAcceptance, read_recording, write_recording
 from dspark_sim.acceptance.source import AcceptanceSource
+from dspark_sim.acceptance.temperature import SequentialTemperatureScaling
+from dspark_sim.acceptance.temperature_file import read_temperatures, write_temperatures
 from dspark_sim.core import UserError, parse_number, parse_spec, shipped_dir, unknown_name
 
 __all__ = [
@@ -18,12 +21,18 @@ __all__ = [
     "MixedAcceptance",
     "ParametricAcceptance",
     "RecordedAcceptance",
+    "SequentialTemperatureScaling",
+    "compare_calibration",
+    "draw_blocks",
+    "fit_held_out",
     "geometric",
     "list_acceptance",
     "load_acceptance",
     "minimum_variance",
     "read_recording",
+    "read_temperatures",
     "write_recording",
+    "write_temperatures",
 ]
 
 _LAW_KEYS = {
