@@ -4,7 +4,7 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --constraint co
 CORE = .venv
 DEV = .venv-dev
 
-.PHONY: demo test lint format bench clean help
+.PHONY: demo test lint format bench recordings clean help
 
 help:  ## show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -23,6 +23,12 @@ lint: $(DEV)/.ready  ## ruff and mypy --strict
 format: $(DEV)/.ready  ## let ruff format and fix
 	$(DEV)/bin/ruff format .
 	$(DEV)/bin/ruff check --fix .
+
+recordings: $(DEV)/.ready  ## record the shipped drafters again (minutes; CORPORA=folder of prompts)
+	for drafter in dspark-markov dflash eagle3; do for t in 1 0; do \
+		$(DEV)/bin/dspark-sim drafter record $$drafter --temperature $$t \
+			$(if $(CORPORA),--corpora $(CORPORA)) --out traces/tiny-$$drafter-t$$t.parquet || exit 1; \
+	done; done
 
 bench: $(DEV)/.ready  ## speed of the simulator on this machine
 	$(DEV)/bin/python benchmarks/speed.py

@@ -16,7 +16,7 @@ import typer
 
 from dspark_sim import options as opt
 from dspark_sim import show
-from dspark_sim.cli_inputs import acceptance_app, profile_app, trace_app
+from dspark_sim.cli_inputs import acceptance_app, drafter_app, profile_app, trace_app
 from dspark_sim.config import Scenario
 from dspark_sim.core import RunError, UserError
 
@@ -30,6 +30,7 @@ app = typer.Typer(
 app.add_typer(trace_app, name="trace")
 app.add_typer(profile_app, name="profile")
 app.add_typer(acceptance_app, name="acceptance")
+app.add_typer(drafter_app, name="drafter")
 
 INTERRUPTED = 130
 DEMO_POLICIES = (

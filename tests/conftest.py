@@ -1,7 +1,13 @@
 """Settings that all tests share."""
 
+import os
+
 import matplotlib as mpl
 from hypothesis import settings
+
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # torch's threads wait on each other when cores are few
 
 mpl.use("Agg")
 # The same examples on every run; `--hypothesis-profile=explore` draws new ones.

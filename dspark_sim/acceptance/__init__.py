@@ -10,7 +10,12 @@ from dspark_sim.acceptance.calibration import compare_calibration, draw_blocks, 
 from dspark_sim.acceptance.law import ParametricAcceptance, geometric, minimum_variance
 from dspark_sim.acceptance.mixture import MixedAcceptance
 from dspark_sim.acceptance.published import ACCEPTANCE_LENGTHS, CONDITIONAL_RATES, ORIGINS
-from dspark_sim.acceptance.recorded import RecordedAcceptance, read_recording, write_recording
+from dspark_sim.acceptance.recorded import (
+    RecordedAcceptance,
+    read_recording,
+    recording_origin,
+    write_recording,
+)
 from dspark_sim.acceptance.source import AcceptanceSource
 from dspark_sim.acceptance.temperature import SequentialTemperatureScaling
 from dspark_sim.acceptance.temperature_file import read_temperatures, write_temperatures
@@ -77,7 +82,7 @@ def list_acceptance() -> list[dict[str, str]]:
     """Return name and origin of every shipped law and recording, and of the synthetic forms."""
     rows = [{"name": name, "origin": origin} for name, origin in ORIGINS.items()]
     rows += [
-        {"name": path.stem, "origin": read_recording(path).origin}
+        {"name": path.stem, "origin": recording_origin(path)}
         for path in sorted(shipped_dir("traces").glob("*.parquet"))
     ]
     return [

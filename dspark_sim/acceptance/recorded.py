@@ -169,6 +169,11 @@ def write_recording(
         pq.write_table(table, temporary, compression="zstd")
 
 
+def recording_origin(path: str | Path) -> str:
+    """Return where a recording comes from, without reading its rows."""
+    return str(recording_metadata(pq.read_schema(path)).get("origin", path))
+
+
 def recording_metadata(schema: pa.Schema) -> dict[str, Any]:
     """Return what the recorder wrote about models, γ, temperature and command."""
     raw = (schema.metadata or {}).get(b"dspark_sim", b"{}")
