@@ -79,11 +79,17 @@ class KernelPolicy:
 
     def verify_lengths(self, view: SchedulerView) -> NDArray[np.int64]:
         """Return verify_len (R,), the same as inside the engine."""
+        if self.knows_outcomes:
+            raise UserError(f"policy '{self.name}' needs true outcomes, which no view holds")
+        return self.verify_lengths_knowing(view, np.zeros(view.num_requests, dtype=np.int64))
+
+    def verify_lengths_knowing(
+        self, view: SchedulerView, accepted: NDArray[np.int64]
+    ) -> NDArray[np.int64]:
+        """Return verify_len (R,) of a rule that is handed true outcomes (R,): the oracle's door."""
         from dspark_sim.policies.rules import decide
         from dspark_sim.policies.search import NUM_BUCKETS
 
-        if self.knows_outcomes:
-            raise UserError(f"policy '{self.name}' needs true outcomes, which no view holds")
         num = view.num_requests
         drafting = int((view.draft_len > 0).sum())
         longest = int(view.draft_len.max(initial=0))
@@ -98,7 +104,7 @@ class KernelPolicy:
             last_accepted=view.last_accepted,
             verify_ns=view.cost.verify_ns,
             memory=np.array(self.memory, dtype=np.float64),
-            accepted=np.zeros(num, dtype=np.int64),
+            accepted=accepted,
             verify_len=np.zeros(num, dtype=np.int64),
             heap=np.zeros(num, dtype=np.int64),
             order=np.zeros(view.confidence.size, dtype=np.int64),

@@ -13,9 +13,6 @@ import pandas as pd
 
 from dspark_sim.core import UserError
 from dspark_sim.policies import KernelPolicy, load_policy, policy_draft_len
-from dspark_sim.policies.kernel_policy import Decision
-from dspark_sim.policies.rules import decide
-from dspark_sim.policies.search import NUM_BUCKETS
 from dspark_sim.study.worlds import World, appendix_a, default_worlds, in_setting
 
 if TYPE_CHECKING:
@@ -166,34 +163,10 @@ def _knowing(
         odds = np.prod([o[a] for o, a in zip(by_request, accepted, strict=True)])
         if odds == 0.0:
             continue
-        lengths = _told(policy, view, accepted)
+        lengths = policy.verify_lengths_knowing(view, np.array(accepted, dtype=np.int64))
         given = zip(world.requests, blocks, lengths, accepted, strict=True)
         total = total + odds * _outer([_outcome(t, b, int(n), a) for t, b, n, a in given])
     return total
-
-
-def _told(policy: KernelPolicy, view: SchedulerView, accepted: Sequence[int]) -> Ints:
-    """Return the verify lengths of a rule that is handed the accepted counts, as in the engine."""
-    num = view.num_requests
-    clock = [num, view.prefill_tokens, view.num_sampling, view.cost.fixed_ns, 0]
-    decision = Decision(
-        clock=np.array(clock, dtype=np.int64),
-        draft_len=view.draft_len,
-        confidence=view.confidence,
-        survival=view.survival,
-        stale=view.survival,
-        last_verify_len=view.last_verify_len,
-        last_accepted=view.last_accepted,
-        verify_ns=view.cost.verify_ns,
-        memory=np.array(policy.memory, dtype=np.float64),
-        accepted=np.array(accepted, dtype=np.int64),
-        verify_len=np.zeros(num, dtype=np.int64),
-        heap=np.zeros(num, dtype=np.int64),
-        order=np.zeros(view.confidence.size, dtype=np.int64),
-        buckets=np.zeros(NUM_BUCKETS, dtype=np.int64),
-    )
-    decide(policy.rule, np.array([*policy.params, 0.0]), decision)
-    return decision.verify_len
 
 
 def _drafts(world: World) -> Iterator[tuple[tuple[Block, ...], float]]:
