@@ -16,7 +16,9 @@ import typer
 
 from dspark_sim import options as opt
 from dspark_sim import show
-from dspark_sim.cli_inputs import acceptance_app, drafter_app, profile_app, trace_app
+from dspark_sim.cli_drafter import drafter_app
+from dspark_sim.cli_inputs import acceptance_app, trace_app
+from dspark_sim.cli_profile import profile_app
 from dspark_sim.config import Scenario
 from dspark_sim.core import RunError, UserError
 

@@ -1,4 +1,4 @@
-"""Commands about what goes in: traces, engine profiles and acceptance."""
+"""Commands about what goes in: traces and acceptance."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ import typer
 
 from dspark_sim import options as opt
 from dspark_sim import show
-from dspark_sim.core import UserError
 
 trace_app = typer.Typer(no_args_is_help=True, help="Read, draw and convert request traces.")
-profile_app = typer.Typer(no_args_is_help=True, help="Engine throughput profiles.")
 acceptance_app = typer.Typer(no_args_is_help=True, help="Acceptance laws and recordings.")
-drafter_app = typer.Typer(no_args_is_help=True, help="Real drafters against a real target (torch).")
 
 
 @trace_app.command("show")
@@ -78,37 +75,6 @@ def trace_convert(
     trace = read_trace(source)
     write_trace(trace if category is None else trace.with_category(category), out)
     show.note(f"wrote {len(trace)} requests to {out}")
-
-
-@profile_app.command("show")
-def profile_show(
-    name: Annotated[str, typer.Argument(help="Shipped name or folder.")],
-    requests: Annotated[
-        int | None,
-        typer.Option("--requests", help="Add the terms of this many requests.", **opt.WHOLE),
-    ] = None,
-    out: Annotated[Path | None, typer.Option("--out", help="Picture to draw (PNG, SVG).")] = None,
-    as_json: opt.Json = False,
-) -> None:
-    """Print a profile's step times and SPS(B): staircase, measured points and cliff."""
-    from dspark_sim.throughput import load_profile, plot_profile, summarize_profile
-
-    profile = load_profile(name)
-    table = summarize_profile(profile, requests)
-    if out is not None:
-        plot_profile(profile, out, requests)
-    if as_json:
-        header = {key: value for key, value in profile.header().items() if key != "provenance"}
-        rows = show.records(table)
-        print(json.dumps({**header, "provenance": profile.provenance, "steps": rows}, indent=2))
-        return
-    print(
-        f"{profile.name}: {profile.model} on {profile.num_gpus} x {profile.gpu}, {profile.engine}; "
-        f"up to {profile.max_num_seqs} requests and {profile.max_num_batched_tokens} tokens a step"
-    )
-    print(show.brief(table))
-    for key, value in profile.provenance.items():
-        print(f"{key}: {value}")
 
 
 @acceptance_app.command("show")
@@ -175,39 +141,3 @@ def acceptance_calibrate(
         show.brief(table[[column for column in table if not str(column).startswith("predicted")]])
     )
     print(f"temperatures: {out}   picture: {pictures[0]}")
-
-
-@drafter_app.command("record")
-def drafter_record(
-    drafter: Annotated[str, typer.Argument(help="Trained drafter, as dspark-markov.")],
-    out: Annotated[Path, typer.Option("--out", help="Recording to write (Parquet).")],
-    target: Annotated[str, typer.Option(help="Target model it was trained for.")] = "tiny",
-    temperature: Annotated[float, typer.Option(help="Of the target's answers.")] = 1.0,
-    responses: Annotated[int, typer.Option(help="Per domain.", **opt.WHOLE)] = 100,
-    positions: Annotated[int, typer.Option(help="Per response.", **opt.WHOLE)] = 64,
-    corpora: Annotated[Path | None, typer.Option(help="Folder of prompts.")] = None,
-    weights: Annotated[Path | None, typer.Option(help="Folder of weights.")] = None,
-    seed: opt.Seed = None,
-) -> None:
-    """Record a drafter's outcomes and confidences at every output position of real answers.
-
-    dspark-sim drafter record dspark-markov --out tiny-dspark-t1.parquet
-    """
-    try:
-        from dspark_sim.model.recordings import make_recording
-    except ModuleNotFoundError as error:
-        raise UserError(
-            f"'{error.name}' is missing: real models need pip install 'dspark-sim[model]'"
-        ) from None
-    rows = make_recording(
-        out,
-        target,
-        drafter,
-        temperature=temperature,
-        responses=responses,
-        positions=positions,
-        corpora=corpora,
-        weights=weights,
-        seed=seed or 0,
-    )
-    show.note(f"wrote {rows:,} positions to {out}")

@@ -133,4 +133,4 @@ def test_every_module_says_what_it_is_and_keeps_to_one_noun(path):
 def test_only_the_command_line_prints(path):
     calls = [n.func for n in ast.walk(parsed(path)) if isinstance(n, ast.Call)]
     prints = any(isinstance(f, ast.Name) and f.id == "print" for f in calls)
-    assert not prints or room_of(path) in ("cli", "cli_inputs", "show", "__main__")
+    assert not prints or room_of(path).startswith(("cli", "show", "__main__"))
