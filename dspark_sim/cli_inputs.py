@@ -99,10 +99,14 @@ def acceptance_show(
     length = 1.0 + float(rounds.accepted.mean())
     if as_json:
         about = {"name": source.name, "origin": source.origin, "acceptance_length": length}
+        about["temperatures"] = source.temperatures
         print(json.dumps({**about, "positions": show.records(table)}, indent=2))
         return
     print(f"{source.name}: {source.origin}")
     print(f"acceptance length {length:.3f} (bonus included), whole blocks verified")
+    if source.temperatures is not None:
+        shown = " ".join(f"{temperature:.4g}" for temperature in source.temperatures)
+        print(f"temperatures {shown} (kept with the recording)")
     print(show.brief(table))
 
 
@@ -141,3 +145,35 @@ def acceptance_calibrate(
         show.brief(table[[column for column in table if not str(column).startswith("predicted")]])
     )
     print(f"temperatures: {out}   picture: {pictures[0]}")
+
+
+@acceptance_app.command("compare")
+def acceptance_compare(
+    names: Annotated[
+        list[str],
+        typer.Argument(help="Shipped recordings or laws, Parquet files.", metavar="NAME…"),
+    ],
+    num_speculative_tokens: opt.Gamma = None,
+    seed: opt.Seed = None,
+    out: opt.Out = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Replay recordings one request at a time: acceptance length, rates by position, thresholds.
+
+    dspark-sim acceptance compare tiny-dspark-markov-t1 tiny-dflash-t1 tiny-eagle3-t1 --out out
+    """
+    from dspark_sim.study import compare_drafters, format_drafters, save_drafters
+
+    comparison = compare_drafters(names, num_speculative_tokens, seed or 0)
+    for name in comparison.without_confidence:
+        show.note(f"recording '{name}' has no confidences, hence no threshold sweep")
+    if out is not None:
+        comparison.save(out)
+        save_drafters(comparison, out)
+    if as_json:
+        tables = {name: show.records(table) for name, table in vars(comparison).items()}
+        print(json.dumps(tables, indent=2))
+        return
+    print(format_drafters(comparison))
+    if out is not None:
+        print(f"tables: {out / 'acceptance_length.csv'}, …   picture: {out / 'conditional.png'}, …")

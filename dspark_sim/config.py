@@ -25,8 +25,13 @@ class Belief(_Strict):
 
     `profile` takes the cost table of another profile; `table` reads it "flat" (every batch costs
     the same), "monotone" or as it is; `draft = false` leaves the draft term out; `context = true`
-    adds this step's context term, which engines' tables do not have. `confidence_scale` and
-    `confidence_bias` distort confidences on the logit.
+    adds this step's context term, which engines' tables do not have.
+
+    The policy sees ``sigmoid((scale * logit(c_k) + bias) / T_k)`` where the drafter reports c_k at
+    draft position k. `confidence_scale` and `confidence_bias` are drift: how the drafter's reports
+    have moved since they were recorded or measured. `temperatures` gives T_k, the calibration that
+    the engine applies to whatever it is told, hence last (arXiv 2607.05147, section 3.2.1): a file
+    in SGLang's STS format, or "recorded" for those that a recording keeps. Truth is untouched.
     """
 
     profile: str | None = None
@@ -36,6 +41,7 @@ class Belief(_Strict):
     context: bool = False
     confidence_scale: Annotated[Positive, pydantic.AllowInfNan(False)] = 1.0
     confidence_bias: pydantic.FiniteFloat = 0.0
+    temperatures: Annotated[str, pydantic.Field(min_length=1)] | None = None
 
 
 class Prefill(_Strict):

@@ -1,14 +1,18 @@
 """A plain-Python twin of one replica, written from the design's "The step, precisely".
 
 It shares with the engine the acceptance law's outcomes, the profile's cost tables and the policies'
-own verdicts; queues, slots, blocks, budget, time and records are done again with lists and heaps.
+own verdicts; distorted and calibrated confidences, queues, slots, blocks, budget, time and records
+are done again with lists and heaps.
 """
 
+import json
 from collections import Counter
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from pathlib import Path
 
 import numpy as np
+from scipy.special import expit, logit
 
 from dspark_sim.policies import BelievedCost, DraftView, SchedulerView, policy_draft_len
 from dspark_sim.throughput.tables import to_ns
@@ -70,6 +74,10 @@ class Twin:
         )
         self.truth = profile.tables(self.gamma, self.slots, scenario.extend)
         self.belief = self.believed()
+        self.temperatures = np.ones(self.gamma)
+        if scenario.belief.temperatures is not None:
+            text = Path(scenario.belief.temperatures).read_text(encoding="utf-8")
+            self.temperatures = np.array(json.loads(text)["temperatures"])[: self.gamma]
         self.now = self.sequence = self.issued = 0
         self.events, self.queue, self.preempted, self.running = [], [], [], []
         self.workers = [0] * scenario.prefill.workers
@@ -233,8 +241,16 @@ class Twin:
             found = self.source.block(index, position, length, self.scenario.seed)
             self.outcomes[length] = dict(zip(pairs, zip(*found, strict=True), strict=True))
         confidence, accepted = self.outcomes[length][request.index, request.emitted]
-        padded[:length] = confidence
+        padded[:length] = self.seen(confidence)
         return padded, int(accepted)
+
+    def seen(self, reported):
+        """What the policy sees of reported confidences: drifted, then calibrated."""
+        belief, temperatures = self.scenario.belief, self.temperatures[: len(reported)]
+        scale, bias = belief.confidence_scale, belief.confidence_bias
+        if (scale, bias) == (1.0, 0.0) and (temperatures == 1.0).all():
+            return reported
+        return expit((scale * logit(reported) + bias) / temperatures)
 
     def cost(self, running, kv_read, drafting):
         belief, per_kv = self.belief, 0.0

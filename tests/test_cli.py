@@ -9,8 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_line import SMALL, call, strict, tree
+from small_recording import recording_frame
 
 from dspark_sim import Scenario, __version__, simulate
+from dspark_sim.acceptance import write_recording
 from dspark_sim.core import shipped_dir
 from dspark_sim.policies import POLICIES
 from dspark_sim.trace import load_trace, read_trace
@@ -356,6 +358,28 @@ def test_acceptance_show_prints_conditional_rates_and_their_calibration():
     assert [row["position"] for row in found["positions"]] == [1, 2, 3, 4, 5, 6, 7]
     assert max(row["ece"] for row in found["positions"]) < 0.05
     assert "acceptance length" in call("acceptance", "show", "chat-dspark")[1]
+
+
+def test_acceptance_show_prints_the_temperatures_kept_with_a_recording(tmp_path):
+    about = {"sts_temperatures": [1.25, 0.8, 2]}
+    write_recording(tmp_path / "kept.parquet", recording_frame(), about)
+    write_recording(tmp_path / "bare.parquet", recording_frame())
+    assert "temperatures 1.25 0.8 2 " in call("acceptance", "show", "kept.parquet")[1]
+    assert "temperatures" not in call("acceptance", "show", "bare.parquet")[1]
+    found = strict(call("acceptance", "show", "kept.parquet", "--json")[1])
+    assert found["temperatures"] == [1.25, 0.8, 2.0]
+
+
+def test_calibrated_temperatures_undo_a_law_that_is_too_sure_of_itself(tmp_path):
+    sure = ("--acceptance", "chat-dspark:scale=3")
+    call("acceptance", "calibrate", sure[1], "--out", "sts.json")
+    given = ("simulate", "--trace", "synth:chat", "--profile", "dsv4-flash-b300-tp4",
+             "--requests", 400, "--concurrency", 64, "--prefill", "none", "--json")  # fmt: skip
+    calibrated = ("--set", "belief.temperatures=sts.json")
+    truth, raw, mended = (
+        strict(call(*given, *more)[1])["verify_budget"] for more in ((), sure, sure + calibrated)
+    )
+    assert abs(mended - truth) < abs(raw - truth) / 3
 
 
 def test_acceptance_calibrate_writes_temperatures_and_a_picture(tmp_path):

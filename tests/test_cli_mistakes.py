@@ -6,6 +6,7 @@ import sys
 import pandas as pd
 import pytest
 from command_line import SMALL, call, strict, tree
+from small_recording import recording_frame
 
 from dspark_sim.acceptance import write_recording
 from dspark_sim.core import shipped_dir
@@ -257,6 +258,46 @@ def test_a_draft_longer_than_the_recording_is_told(tmp_path):
     assert_one_line(call("simulate", *options), "7 draft tokens", "acceptance 'r'", "0 to 3")
     assert not (tmp_path / "o").exists()
     assert call("simulate", *options, "--num-speculative-tokens", 3)[0] == 0
+
+
+RECORDED = ["belief.temperatures = 'recorded'", "keeps sts_temperatures", "file"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (None, ["sts.json: cannot be read"]),
+        ("{", ["sts.json: is no JSON"]),
+        ("{}", ["sts.json", "key 'temperatures' is missing"]),
+        ('{"temperature": [1]}', ["sts.json", "did you mean 'temperatures'"]),
+        ('{"temperatures": [1, -2]}', ["sts.json: temperatures[1]", "positive", "-2"]),
+        ('{"temperatures": [1, 1, 1]}', ["'sts.json' holds 3 temperatures, but 7 tokens"]),
+        ('{"temperatures": [1, 1, 1, 1, 1, 1, 1e-320]}', ["too extreme", "temperatures"]),
+    ],
+)
+def test_wrong_temperatures_are_told(tmp_path, text, words):
+    if text is not None:
+        (tmp_path / "sts.json").write_text(text)
+    done = call("simulate", *SMALL, "--set", "belief.temperatures=sts.json", "--out", "o")
+    assert_one_line(done, *words)
+    assert not (tmp_path / "o").exists()
+
+
+@pytest.mark.parametrize(
+    "name", ["chat-dspark", "mix:default=r.parquet,chat=r.parquet", "r.parquet"]
+)
+def test_temperatures_that_nobody_recorded_are_told(tmp_path, name):
+    write_recording(tmp_path / "r.parquet", recording_frame())
+    options = ["--acceptance", name, "--num-speculative-tokens", 3, "--out", "o"]
+    done = call("simulate", *SMALL, *options, "--set", "belief.temperatures=recorded")
+    assert_one_line(done, *RECORDED, f"acceptance '{name.removesuffix('.parquet')}")
+    assert not (tmp_path / "o").exists()
+
+
+def test_malformed_temperatures_of_a_recording_are_told_with_its_file(tmp_path):
+    write_recording(tmp_path / "r.parquet", recording_frame(), {"sts_temperatures": [1, 2]})
+    done = call("simulate", *SMALL, "--acceptance", "r.parquet", "--num-speculative-tokens", 3)
+    assert_one_line(done, "r.parquet: sts_temperatures", "3 positive numbers", "[1, 2]")
 
 
 def test_a_recording_that_is_no_parquet_is_told(tmp_path):

@@ -102,6 +102,8 @@ def test_an_unknown_slo_of_goodput_is_an_error_that_lists_the_known_ones():
         ("belief.confidence_scale", float("nan")),
         ("belief.confidence_scale", float("inf")),
         ("belief.confidence_bias", float("nan")),
+        ("belief.temperatures", ""),
+        ("belief.temperatures", [1.0, 2.0]),
         ("goodput.ttft", -5),
         ("goodput.ttft", float("nan")),
         ("extend", "perhaps"),

@@ -12,7 +12,9 @@ from model_nano import nano_target
 
 from dspark_sim.model.corpus import (
     DOMAINS,
+    FORMAT,
     Document,
+    chat_prompt,
     library_code,
     pack,
     read_packed,
@@ -25,6 +27,7 @@ from dspark_sim.model.responses import (
     answer,
     prompts,
     read_answers,
+    references,
     save_answers,
     training_texts,
 )
@@ -47,7 +50,7 @@ def test_a_conversation_alternates_between_user_and_assistant() -> None:
         "<|user|>hi<|end|><|assistant|>hello<|end|>"
         "<|user|>how are you?<|end|><|assistant|>fine<|end|>"
     )
-    assert d.prompt() == d.text().removesuffix("fine<|end|>")
+    assert chat_prompt(d.turns[:-1]) == d.text().removesuffix("fine<|end|>")
 
 
 def test_the_tokenizer_loses_nothing_and_splits_digits(tokenizer) -> None:
@@ -103,7 +106,7 @@ def test_functions_of_the_standard_library_are_documents(tmp_path) -> None:
 def test_answers_are_kept_in_order_and_anchors_begin_at_the_prompts_end(
     tokenizer, tmp_path
 ) -> None:
-    asked = prompts(DOCUMENTS, tokenizer, 4)
+    asked = prompts(DOCUMENTS, tokenizer, FORMAT, 4)
     assert [domain for domain, _ in asked] == ["math"] * 4 + ["code"] * 4 + ["chat"] * 4
     target = nano_target(vocab_size=300)
     answers = answer(target, asked, Decoding(10, seed=1), batch=3)
@@ -113,3 +116,15 @@ def test_answers_are_kept_in_order_and_anchors_begin_at_the_prompts_end(
     rows, starts = training_texts(answers, longest=30)
     assert all(len(row) <= 30 for row in rows)
     assert all(row[s] == 2 for row, s in zip(rows, starts, strict=True))  # the assistant's token
+
+
+def test_reference_answers_are_those_of_the_text_past_the_ones_asked(tokenizer) -> None:
+    asked = prompts(DOCUMENTS, tokenizer, FORMAT, 4)
+    given = references(DOCUMENTS, tokenizer, FORMAT, 3, skip=4)
+    assert [a.domain for a in given] == ["math"] * 3 + ["code"] * 3 + ["chat"] * 3
+    assert not {tuple(ids) for domain, ids in asked} & {a.prompt for a in given}
+    texts = {chat_prompt(d.turns[:-1]): d.turns[-1] for d in DOCUMENTS}
+    for a in given:
+        question = tokenizer.decode(a.prompt, skip_special_tokens=False)
+        assert tokenizer.decode(a.answer) == texts[question]
+        assert a.answer[-1] == FORMAT.end

@@ -8,7 +8,7 @@ torch = pytest.importorskip("torch", reason="the extra `model` (torch) is not in
 pytest.importorskip("tokenizers", reason="the extra `model` (tokenizers) is not installed")
 
 from dspark_sim.model import pipeline  # noqa: E402
-from dspark_sim.model.corpus import DOMAINS, Document  # noqa: E402
+from dspark_sim.model.corpus import DOMAINS, Document, chat_prompt  # noqa: E402
 from dspark_sim.model.drafters import all_features  # noqa: E402
 from dspark_sim.model.generate import Decoding, generate  # noqa: E402
 from dspark_sim.model.speculate import speculate  # noqa: E402
@@ -39,15 +39,15 @@ def made(tmp_path_factory: pytest.TempPathFactory):
     shop = pipeline.Workshop(recipe, folder / "work", folder / "weights", progress=rows.append)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pipeline, "load_documents", lambda corpora: TEXTS)
-        pipeline.run(shop, ("dspark-markov", "eagle3"))
-        pipeline.run(shop, ("dspark-markov", "eagle3"))
+        shop.run(("dspark-markov", "eagle3"))
+        shop.run(("dspark-markov", "eagle3"))
     return shop, rows
 
 
 def test_a_recipe_leaves_a_target_and_drafters_that_speculate_losslessly(made) -> None:
     shop, _ = made
     target, tokenizer = load_target("nano", shop.weights)
-    prompt = tokenizer.encode(TEXTS[0].prompt()).ids
+    prompt = tokenizer.encode(chat_prompt(TEXTS[0].turns[:-1])).ids
     c = Decoding(20, temperature=0.0)
     plain = generate(target, [prompt], c)
     for name in ("dspark-markov", "eagle3"):
@@ -57,7 +57,7 @@ def test_a_recipe_leaves_a_target_and_drafters_that_speculate_losslessly(made) -
 
 def test_stages_that_are_done_are_not_done_again(made) -> None:
     _, rows = made
-    stages = [row["stage"] for row in rows if "step" in row]
+    stages = [row["stage"] for row in rows if "loss" in row]
     assert stages == ["target"] * 2 + ["dspark-markov"] * 2 + ["eagle3"] * 2
 
 

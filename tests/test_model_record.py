@@ -13,6 +13,7 @@ from dspark_sim.model.generate import Decoding, generate  # noqa: E402
 from dspark_sim.model.record import (  # noqa: E402
     Response,
     Trail,
+    read_response,
     record,
     record_response,
     recording_metadata,
@@ -21,6 +22,10 @@ from dspark_sim.model.record import (  # noqa: E402
 from dspark_sim.model.speculate import speculate  # noqa: E402
 
 REQUESTS, LENGTH, GAMMA = 500, 60, 4
+
+
+def response(number: int, answer: list[int]) -> Response:
+    return Response(str(number), "", (0,), tuple(answer))
 
 
 def ratio(tokens: list[int], steps: list[int]) -> tuple[float, float]:
@@ -89,7 +94,7 @@ def test_a_replayed_recording_has_the_acceptance_length_of_real_speculation(
 ) -> None:
     target, drafter, c = ToyTarget(), ToyDrafter(), Decoding(0, seed=3)
     recorded = [
-        record_response(target, drafter, Response(str(i), "", (0,), tuple(y)), c, i)[0]
+        record_response(drafter, read_response(target, response(i, y), c), c, i)[0]
         for i, y in enumerate(answers)
     ]
     truth, truth_error = true_length(verify_len)
@@ -113,10 +118,9 @@ def test_greedy_replay_is_the_real_speculation_step_by_step(
     answer = generate(target, prompts(4), Decoding(30, temperature=0.0))
     result = speculate(target, drafter, prompts(4), Decoding(30, temperature=0.0), verify_len)
     for i, (prompt, y) in enumerate(zip(prompts(4), answer, strict=True)):
-        response = Response(str(i), "", tuple(prompt), tuple(y))
-        accepted, confidence = record_response(
-            target, drafter, response, Decoding(0, temperature=0.0), i
-        )
+        c = Decoding(0, temperature=0.0)
+        reading = read_response(target, Response(str(i), "", tuple(prompt), tuple(y)), c)
+        accepted, confidence = record_response(drafter, reading, c, i)
         for r in result.records:
             if r.request == i and r.position < len(accepted):
                 assert r.accepted == min(accepted[r.position], r.verify_len)
@@ -128,9 +132,8 @@ def test_one_uniform_number_decides_a_position_whatever_block_tests_it(
 ) -> None:
     # The Markov drafter's rate at a position is the same in every block, so the outcome is too.
     y = answers[0]
-    accepted, _ = record_response(
-        ToyTarget(), ToyDrafter(), Response("0", "", (0,), tuple(y)), Decoding(0, seed=3), 0
-    )
+    c = Decoding(0, seed=3)
+    accepted, _ = record_response(ToyDrafter(), read_response(ToyTarget(), response(0, y), c), c, 0)
     for start, count in enumerate(accepted[:-1]):
         if count:
             assert accepted[start + 1] >= count - 1
@@ -161,7 +164,7 @@ def test_a_recording_is_written_and_read_back(tmp_path) -> None:
         for i, (p, y) in enumerate(zip(prompts(3), answers, strict=True))
     ]
     c = Decoding(0, seed=4)
-    frame = record(target, drafter, responses, c)
+    frame = record(target, {"dspark-markov": drafter}, responses, c)["dspark-markov"]
     path = tmp_path / "nano.parquet"
     write_recording(
         path, frame, recording_metadata(target, drafter, "dspark-markov", c, command="x")

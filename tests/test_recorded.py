@@ -61,6 +61,31 @@ def test_the_length_of_the_blocks_is_read_off_when_the_metadata_is_silent(tmp_pa
     assert read_recording(path, name="mine").name == "mine"
 
 
+def test_temperatures_kept_with_a_recording_are_read(tmp_path):
+    path = tmp_path / "sample.parquet"
+    write_recording(path, recording_frame(), {"sts_temperatures": [1, 0.5, 2.5]})
+    assert read_recording(path).temperatures == (1.0, 0.5, 2.5)
+    for metadata in ({}, {"sts_temperatures": None}):
+        write_recording(path, recording_frame(), metadata)
+        assert read_recording(path).temperatures is None
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], [1, 1], [1, 1, 1, 1], [1, 0, 1], [1, -2, 1], [1, True, 1], [1, "2", 1], [1, None, 1],
+     [1, float("nan"), 1], [1, float("inf"), 1], [1, 10**400, 1], 1.5, "1 1 1", {"1": 1}],
+    ids=lambda values: str(values)[:20],
+)  # fmt: skip
+def test_malformed_temperatures_of_a_recording_are_told_with_its_file(tmp_path, values):
+    path = tmp_path / "sample.parquet"
+    write_recording(path, recording_frame(), {"sts_temperatures": values})
+    with pytest.raises(UserError, match=r"sts_temperatures must be a list of 3 positive") as error:
+        read_recording(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert "\n" not in str(error.value)
+    assert len(str(error.value)) < len(str(path)) + 200
+
+
 def test_a_recording_without_category_or_confidence_columns_is_read(tmp_path):
     path = tmp_path / "bare.parquet"
     pq.write_table(pa.Table.from_pandas(recording_frame()[COLUMNS[:3]]), path)

@@ -117,6 +117,22 @@ def test_a_belief_distorts_confidence_and_not_the_outcome():
     assert tables.intercept.tolist() == CHAT.tables([""], 7).intercept.tolist()
 
 
+def test_temperatures_divide_the_distorted_logit_by_draft_position():
+    law = replace(CHAT, confidence_scale=0.5, confidence_bias=0.25, confidence_noise=0.5)
+    tables = law.tables([""], 2, 3.0, 1.0, temperatures=(2.0, 4.0, 9.0))
+    assert tables.confidence_scale.tolist() == [[0.75, 0.375]]
+    assert tables.confidence_bias.tolist() == [[0.875, 0.4375]]
+    assert tables.confidence_noise.tolist() == [[0.75, 0.375]]
+    assert tables.intercept.tolist() == CHAT.tables([""], 2).intercept.tolist()
+
+
+def test_too_extreme_a_view_of_confidences_is_told():
+    for extreme in ((1e308, 0.0, (0.1, 0.1)), (1.0, 1e308, (1.0, 1e-9))):
+        with pytest.raises(UserError, match="too extreme to compute with") as error:
+            CHAT.tables([""], 2, *extreme)
+        assert "\n" not in str(error.value)
+
+
 def test_a_draft_of_no_tokens_is_an_empty_block():
     confidence, accepted = CHAT.block([0, 1], [5, 6], draft_len=0)
     assert confidence.shape == (2, 0)

@@ -12,7 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from dspark_sim.acceptance import write_recording
+from dspark_sim.acceptance import (
+    SequentialTemperatureScaling,
+    write_recording,
+    write_temperatures,
+)
 from dspark_sim.config import Scenario
 from dspark_sim.core import UserError, shipped_dir
 from dspark_sim.policies import expand_policy
@@ -256,6 +260,12 @@ def changed_belief(tmp_path, version):
     return {"belief": {"profile": str(tmp_path / "mine")}}
 
 
+def changed_temperatures(tmp_path, version):
+    scaling = SequentialTemperatureScaling((2.0 + version,) * 7)
+    write_temperatures(scaling, tmp_path / "sts.json")
+    return {"belief": {"temperatures": str(tmp_path / "sts.json")}}
+
+
 @pytest.mark.parametrize(
     "change",
     [
@@ -264,12 +274,28 @@ def changed_belief(tmp_path, version):
         changed_recording,
         changed_part_of_a_mixture,
         changed_belief,
+        changed_temperatures,
     ],
 )
 def test_a_changed_file_has_other_run_folders_under_the_same_name(tmp_path, change):
     for version in (0, 1):
         sweep(scenario(**change(tmp_path, version)), ["vllm"], [2], out=tmp_path / "out")
         assert len(folders(tmp_path / "out")) == version + 1
+
+
+def test_calibrated_confidences_are_the_same_whatever_the_worker_count(tmp_path):
+    calibrated = scenario(**changed_temperatures(tmp_path, 0))
+    for jobs in (1, 2):
+        sweep(calibrated, ["vllm"], (1, 8), seeds=(0, 1), out=tmp_path / str(jobs), jobs=jobs)
+    assert digests(tmp_path / "1") == digests(tmp_path / "2")
+
+
+def test_too_few_temperatures_for_one_policy_are_told_before_anything_runs(tmp_path):
+    write_temperatures(SequentialTemperatureScaling((1.0,) * 3), tmp_path / "sts.json")
+    calibrated = scenario(belief={"temperatures": str(tmp_path / "sts.json")})
+    with pytest.raises(UserError, match=r"sts\.json' holds 3 temperatures, but 4 tokens"):
+        sweep(calibrated, ["fixed:3", "fixed:4"], [2], out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_changed_policy_of_the_users_own_runs_again(tmp_path):

@@ -6,15 +6,27 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from dspark_sim.acceptance.calibration import compare_calibration, draw_blocks, fit_held_out
 from dspark_sim.acceptance.law import ParametricAcceptance, geometric, minimum_variance
 from dspark_sim.acceptance.mixture import MixedAcceptance
 from dspark_sim.acceptance.published import ACCEPTANCE_LENGTHS, CONDITIONAL_RATES, ORIGINS
+from dspark_sim.acceptance.ratio import ratio_with_error
 from dspark_sim.acceptance.recorded import (
     RecordedAcceptance,
     read_recording,
+    recording_metadata,
     recording_origin,
     write_recording,
+)
+from dspark_sim.acceptance.replay import Rounds, replay, threshold_lengths
+from dspark_sim.acceptance.responses import (
+    Responses,
+    acceptance_lengths,
+    conditional_acceptance,
+    draw_responses,
+    sweep_thresholds,
 )
 from dspark_sim.acceptance.source import AcceptanceSource
 from dspark_sim.acceptance.temperature import SequentialTemperatureScaling
@@ -26,16 +38,26 @@ __all__ = [
     "MixedAcceptance",
     "ParametricAcceptance",
     "RecordedAcceptance",
+    "Responses",
+    "Rounds",
     "SequentialTemperatureScaling",
+    "acceptance_lengths",
     "compare_calibration",
+    "conditional_acceptance",
     "draw_blocks",
+    "draw_responses",
     "fit_held_out",
     "geometric",
     "list_acceptance",
     "load_acceptance",
     "minimum_variance",
+    "ratio_with_error",
     "read_recording",
     "read_temperatures",
+    "recording_about",
+    "replay",
+    "sweep_thresholds",
+    "threshold_lengths",
     "write_recording",
     "write_temperatures",
 ]
@@ -90,6 +112,12 @@ def list_acceptance() -> list[dict[str, str]]:
         {"name": "geometric:LENGTH", "origin": "synthetic: every draft token alike"},
         {"name": "minvar:LENGTH", "origin": "synthetic: vLLM's minimum-variance schedule"},
     ]
+
+
+def recording_about(spec: str) -> dict[str, Any]:
+    """Return what the recorder wrote about its drafter, target and temperature; {} for a law."""
+    path = _recording_path(spec)
+    return {} if path is None else recording_metadata(pq.read_schema(path))
 
 
 def _law(

@@ -5,11 +5,12 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from dspark_sim.acceptance.luck import ACCEPT, DIFFICULTY, NOISE, RESPONSE, normal, uniform
 from dspark_sim.jit import kernel
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 
@@ -27,7 +28,7 @@ class AcceptanceTables(NamedTuple):
     token_sd: NDArray[np.float64]  # (L,)
     confidence_scale: NDArray[np.float64]  # (L, γ), on the logit
     confidence_bias: NDArray[np.float64]  # (L, γ)
-    confidence_noise: NDArray[np.float64]  # (L,)
+    confidence_noise: NDArray[np.float64]  # (L, γ)
     pool_start: NDArray[np.int64]  # (L + 1,), into pool_response
     pool_response: NDArray[np.int64]  # members' responses, one after the other
     first_response: NDArray[np.int64]  # (N,), -1 where luck chooses
@@ -98,9 +99,8 @@ def draft_block(
         row = locate(tables, request, key, position, cursor)
         if want_confidence:
             for j in range(draft_len):
-                confidence[j] = _view(
-                    tables, member, j, tables.recorded_confidence[row, j], key, position + j
-                )
+                recorded = np.float64(tables.recorded_confidence[row, j])
+                confidence[j] = _view(tables, member, j, recorded, key, position + j)
         return min(draft_len, tables.recorded_accepted[row])
     request_part = tables.request_sd[member] * level
     token_sd = tables.token_sd[member]
@@ -128,7 +128,7 @@ def _view(
     """Return what the drafter reports where the truth (or the recording) says `rate`."""
     scale = tables.confidence_scale[member, j]
     bias = tables.confidence_bias[member, j]
-    noise = tables.confidence_noise[member]
+    noise = tables.confidence_noise[member, j]
     if (scale == 1.0 and bias == 0.0 and noise == 0.0) or rate <= 0.0 or rate >= 1.0:
         return rate
     logit = scale * (math.log(rate) - math.log1p(-rate)) + bias

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import reprlib
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +40,8 @@ class RecordedAcceptance(AcceptanceSource):
         Exact request-to-response mapping: request index of the run -> recorded request_id. Other
         requests are tied by their luck to a response of their category, and past its end go on
         with further ones.
+    temperatures
+        T_1..T_γ that the recorder fitted to the drafter's confidences, if it did.
     """
 
     name: str
@@ -45,6 +49,7 @@ class RecordedAcceptance(AcceptanceSource):
     draft_len: int
     mapping: Mapping[int, str] = field(default_factory=dict)
     origin: str = "given"
+    temperatures: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         _check(self.frame, self.draft_len, self.name)
@@ -142,11 +147,13 @@ def read_recording(path: str | Path, name: str | None = None) -> RecordedAccepta
     metadata = recording_metadata(table.schema)
     lists = frame["confidence"].dropna()
     fallback = len(lists.iloc[0]) if len(lists) else frame["accepted"].max()
+    draft_len = _whole(metadata.get("num_speculative_tokens", fallback), path)
     return RecordedAcceptance(
         name or Path(path).stem,
         frame,
-        _whole(metadata.get("num_speculative_tokens", fallback), path),
+        draft_len,
         origin=str(metadata.get("origin", path)),
+        temperatures=_temperatures(metadata.get("sts_temperatures"), draft_len, path),
     )
 
 
@@ -157,6 +164,20 @@ def _whole(value: Any, path: str | Path) -> int:
         raise UserError(
             f"{path}: num_speculative_tokens must be a whole number, got {value!r}"
         ) from None
+
+
+def _temperatures(values: Any, draft_len: int, path: str | Path) -> tuple[float, ...] | None:
+    if values is None:
+        return None
+    numbers = isinstance(values, list) and all(
+        type(value) in (int, float) and 0 < value <= sys.float_info.max for value in values
+    )
+    if not numbers or len(values) != draft_len:
+        raise UserError(
+            f"{path}: sts_temperatures must be a list of {draft_len} positive numbers, one per "
+            f"draft position, got {reprlib.repr(values)}"
+        )
+    return tuple(map(float, values))
 
 
 def write_recording(
@@ -175,7 +196,7 @@ def recording_origin(path: str | Path) -> str:
 
 
 def recording_metadata(schema: pa.Schema) -> dict[str, Any]:
-    """Return what the recorder wrote about models, γ, temperature and command."""
+    """Return what the recorder wrote about models, γ, temperatures and command."""
     raw = (schema.metadata or {}).get(b"dspark_sim", b"{}")
     try:
         return dict(json.loads(raw))

@@ -44,10 +44,13 @@ class AcceptanceSource(ABC):
     name, origin : str
     max_draft_len : int
         Longest block the source can answer for.
+    temperatures : tuple of float, optional
+        T_1..T_γ fitted to its confidences, where it keeps some.
     """
 
     name: str
     origin: str
+    temperatures: tuple[float, ...] | None = None
 
     @property
     @abstractmethod
@@ -76,14 +79,20 @@ class AcceptanceSource(ABC):
         max_draft_len: int,
         confidence_scale: float = 1.0,
         confidence_bias: float = 0.0,
+        temperatures: Sequence[float] | None = None,
     ) -> AcceptanceTables:
         """Bind the source to the requests of one run.
 
-        `confidence_scale` and `confidence_bias` distort what the policy sees, on the logit.
+        `confidence_scale` and `confidence_bias` distort what the policy sees, on the logit;
+        `temperatures`, at least `max_draft_len` of them, then divide it by draft position.
         """
         self.check_draft_len(max_draft_len)
-        distortion = (confidence_scale, confidence_bias)
-        return _tables(self.members(), self.assign(categories), max(max_draft_len, 1), distortion)
+        gamma = max(max_draft_len, 1)
+        divisor = np.ones(gamma)
+        if temperatures is not None:
+            divisor[:max_draft_len] = np.reshape(temperatures[:max_draft_len], max_draft_len)
+        belief = (confidence_scale, confidence_bias, divisor)
+        return _tables(self.members(), self.assign(categories), gamma, belief)
 
     def block(
         self,
@@ -133,11 +142,10 @@ def _tables(
     members: list[Member],
     assigned: NDArray[np.int32],
     gamma: int,
-    distortion: tuple[float, float],
+    belief: tuple[float, float, NDArray[np.float64]],
 ) -> AcceptanceTables:
-    shape = (len(members), gamma)
     intercept = np.zeros((len(members), gamma + 1, gamma))
-    scale, bias = np.ones(shape), np.zeros(shape)
+    scale, bias, noise = _views(members, gamma, belief)
     first = np.full(len(assigned), -1, dtype=np.int64)
     pool_start, lengths = [0], list[int]()
     accepted: list[NDArray[np.int16]] = []
@@ -146,9 +154,6 @@ def _tables(
         for k in range(1, gamma + 1):
             if member.intercept:
                 intercept[index, k, :k] = member.intercept[k]
-        width = min(gamma, len(member.confidence[0]))
-        scale[index, :width] = member.confidence[0][:width] * distortion[0]
-        bias[index, :width] = member.confidence[1][:width] * distortion[0] + distortion[1]
         for request, response in member.mapping.items():
             if request < len(first) and assigned[request] == index:
                 first[request] = pool_start[-1] + response
@@ -164,7 +169,7 @@ def _tables(
         token_sd=np.array([member.token_sd for member in members]),
         confidence_scale=scale,
         confidence_bias=bias,
-        confidence_noise=np.array([m.confidence[2] * distortion[0] for m in members]),
+        confidence_noise=noise,
         pool_start=np.array(pool_start, dtype=np.int64),
         pool_response=np.arange(len(lengths), dtype=np.int64),
         first_response=first,
@@ -174,3 +179,28 @@ def _tables(
             [*confidences, np.zeros((0, gamma), np.float32)], axis=0, dtype=np.float32
         ),
     )
+
+
+def _views(
+    members: list[Member], gamma: int, belief: tuple[float, float, NDArray[np.float64]]
+) -> NDArray[np.float64]:
+    """Return scale, bias and noise of each member's confidence as a policy sees it, (3, L, γ).
+
+    A drafter's confidence is linear in the logit, and so is what drift and temperatures make of it.
+    """
+    factor, shift, temperature = belief
+    views = np.zeros((3, len(members), gamma))
+    views[0] = 1.0
+    with np.errstate(over="ignore", invalid="ignore"):
+        for index, (scale, bias, noise) in enumerate(member.confidence for member in members):
+            width = min(gamma, len(scale))
+            views[0, index, :width] = scale[:width] * factor
+            views[1, index, :width] = bias[:width] * factor + shift
+            views[2, index] = noise * factor
+        views /= temperature
+    if not np.isfinite(views).all():
+        raise UserError(
+            "the confidences' scale, bias and temperatures are too extreme to compute with: "
+            f"scale {factor:g}, bias {shift:g}, temperatures down to {temperature.min():g}"
+        )
+    return views

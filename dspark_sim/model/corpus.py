@@ -16,7 +16,7 @@ import numpy as np
 from dspark_sim.core import UserError, whole_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from numpy.typing import NDArray
     from tokenizers import Tokenizer
@@ -39,10 +39,22 @@ class Document:
         """Return the chat format, special tokens written out; every turn is closed by the end."""
         return "".join(SPECIAL[1 + i % 2] + t + SPECIAL[0] for i, t in enumerate(self.turns))
 
-    def prompt(self) -> str:
-        """Return everything before the last answer, with the assistant's token."""
-        head = "".join(SPECIAL[1 + i % 2] + t + SPECIAL[0] for i, t in enumerate(self.turns[:-1]))
-        return head + SPECIAL[2]
+
+@dataclass(frozen=True)
+class ChatFormat:
+    """How a target is spoken to: the text before its answer, and the token that ends a turn."""
+
+    prompt: Callable[[Sequence[str]], str]
+    end: int
+    longest_prompt: int  # tokens
+
+
+def chat_prompt(turns: Sequence[str]) -> str:
+    """Return the format on turns user, assistant, user, …, ready for the next answer."""
+    return "".join(SPECIAL[1 + i % 2] + t + SPECIAL[0] for i, t in enumerate(turns)) + SPECIAL[2]
+
+
+FORMAT = ChatFormat(chat_prompt, END, longest_prompt=112)
 
 
 def load_documents(corpora: Path | None) -> list[Document]:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import pandas as pd
 
+from dspark_sim.acceptance import ratio_with_error
+from dspark_sim.model.corpus import load_documents, split
+from dspark_sim.model.generate import Decoding
+from dspark_sim.model.policy_lengths import policy_lengths
+from dspark_sim.model.responses import prompts as held_out_prompts
 from dspark_sim.model.speculate import StepRecord, VerifyLengths, speculate
+from dspark_sim.model.weights import chat_format, load_drafter, load_target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-
-    from numpy.typing import NDArray
+    from pathlib import Path
 
     from dspark_sim.model.drafters import Drafter
-    from dspark_sim.model.generate import Decoding
     from dspark_sim.model.transformer import Transformer
 
 
@@ -48,17 +53,6 @@ def acceptance(
     return Acceptance(domain, length, error, tuple(conditional.tolist()), len(kept))
 
 
-def ratio_with_error(values: NDArray[np.float64], groups: NDArray[np.int64]) -> tuple[float, float]:
-    """Return the mean of `values` and its standard error when whole groups are the sample."""
-    _, index = np.unique(groups, return_inverse=True)
-    sums, counts = np.bincount(index, values), np.bincount(index)
-    mean = float(values.mean())
-    if len(sums) < 2:
-        return mean, float("nan")
-    spread = np.std(sums - mean * counts, ddof=1) / np.sqrt(len(sums)) / counts.mean()
-    return mean, float(spread)
-
-
 def evaluate(
     model: Transformer,
     drafter: Drafter,
@@ -70,6 +64,43 @@ def evaluate(
     rows = []
     for domain in dict.fromkeys(name for name, _ in asked):
         texts = [ids for name, ids in asked if name == domain]
-        result = speculate(model, drafter, texts, c, verify_lengths)
+        rule = c if domain != "chat" else replace(c, stop=None)
+        result = speculate(model, drafter, texts, rule, verify_lengths)
         rows.append(acceptance(result.records, drafter.gamma, domain))
     return rows
+
+
+def evaluate_drafters(
+    drafters: Sequence[str],
+    target: str,
+    policy: str | None = None,
+    *,
+    prompts: int = 40,
+    tokens: int = 100,
+    temperature: float = 1.0,
+    corpora: Path | None = None,
+    weights: Path | None = None,
+    seed: int = 0,
+) -> pd.DataFrame:
+    """Return a row per drafter and domain on held-out prompts of every domain.
+
+    Columns: acceptance_length and its standard error, rounds, c1 .. cγ (conditional acceptance of
+    what was verified). `policy` is fixed:K or threshold:TAU; the whole block by default.
+    """
+    model, tokenizer = load_target(target, weights)
+    trained = {name: load_drafter(name, model, weights) for name in drafters}
+    rules = {
+        name: None if policy is None else policy_lengths(policy, drafter.gamma)
+        for name, drafter in trained.items()
+    }
+    form = chat_format(target)
+    c = Decoding(tokens, temperature, seed=seed, stop=form.end)
+    asked = held_out_prompts(split(load_documents(corpora))[1], tokenizer, form, prompts)
+    rows = []
+    for name, drafter in trained.items():
+        for row in evaluate(model, drafter, asked, c, rules[name]):
+            head = {"drafter": name, "domain": row.domain, "rounds": row.rounds}
+            length = {"acceptance_length": row.acceptance_length, "se": row.standard_error}
+            rates = {f"c{k}": rate for k, rate in enumerate(row.conditional, 1)}
+            rows.append(head | length | rates)
+    return pd.DataFrame(rows)

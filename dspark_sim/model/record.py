@@ -29,7 +29,7 @@ from dspark_sim.model.sampling import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from dspark_sim.model.generate import Decoding
     from dspark_sim.model.transformer import Transformer
@@ -84,27 +84,47 @@ class Trail:
         return torch.where(passed, along, draw(source, luck[1]))
 
 
+@dataclass(frozen=True)
+class Reading:
+    """What one teacher-forced pass of the target over a prompt and its answer gives.
+
+    tokens (S,), features (1, S, F); target (W, V): p_t after the prompt's last token and after
+    every token of the answer, W = len(answer) + 1.
+    """
+
+    prompt: int
+    tokens: Tensor
+    features: Tensor
+    target: Tensor
+
+
+@torch.no_grad()
+def read_response(model: Transformer, response: Response, c: Decoding) -> Reading:
+    """Run the target over a response once; that serves all its positions and every drafter."""
+    device = model.embedding.weight.device
+    prompt = len(response.prompt)
+    tokens = torch.tensor([*response.prompt, *response.answer], device=device)
+    output = model(tokens[None])
+    target = distribution(model.logits(output.hidden[0, prompt - 1 :]), c.temperature, c.top_p)
+    return Reading(prompt, tokens, all_features(output), target)
+
+
 @torch.no_grad()
 def record_response(
-    model: Transformer, drafter: Drafter, response: Response, c: Decoding, request: int
+    drafter: Drafter, reading: Reading, c: Decoding, request: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return accepted (n,) and confidence (n, γ) at output positions 0 .. n − 1.
 
-    One teacher-forced target pass serves all positions; n = len(answer) − γ + 1, so that every
-    block lies within the answer. `request` keys the luck.
+    n = len(answer) − γ + 1, so that every block lies within the answer. `request` keys the luck.
     """
-    device = model.embedding.weight.device
-    prompt, gamma = len(response.prompt), drafter.gamma
-    tokens = torch.tensor([*response.prompt, *response.answer], device=device)
-    blocks = len(response.answer) - gamma + 1
-    output = model(tokens[None])
-    features, following = all_features(output), torch.roll(tokens, -1)[None]
-    target = distribution(model.logits(output.hidden[0]), c.temperature, c.top_p)
-    context = drafter.new_context(features, following, torch.tensor([len(tokens)], device=device))
-    starts = torch.arange(blocks, device=device)
-    positions = prompt - 1 + starts
+    tokens, gamma = reading.tokens, drafter.gamma
+    blocks = len(tokens) - reading.prompt - gamma + 1
+    following, length = torch.roll(tokens, -1)[None], torch.tensor([len(tokens)])
+    context = drafter.new_context(reading.features, following, length.to(tokens.device))
+    starts = torch.arange(blocks, device=tokens.device)
+    positions = reading.prompt - 1 + starts
     block = drafter.begin(context, tokens[positions][None], positions[None])
-    trail, previous, confidence = Trail.start(blocks, device), tokens[positions], []
+    trail, previous, confidence = Trail.start(blocks, tokens.device), tokens[positions], []
     for k in range(gamma):
         prediction: Prediction = drafter.step(block, previous[None])
         confidence.append(drafter.confidence(prediction, c.temperature)[0])
@@ -114,29 +134,44 @@ def record_response(
             uniforms(c.seed, name, starts + k, ACCEPT),
             uniforms(c.seed, name, block_counter(starts, k), DRAFT),
         )
-        previous = trail.advance(p_d, target[positions + k], tokens[positions + k + 1], luck)
+        along = tokens[positions + k + 1]
+        previous = trail.advance(p_d, reading.target[starts + k], along, luck)
     return trail.accepted.cpu().numpy(), torch.stack(confidence, 1).float().cpu().numpy()
 
 
 def record(
-    model: Transformer, drafter: Drafter, responses: Sequence[Response], c: Decoding
-) -> pd.DataFrame:
-    """Return a recording's frame: request_id, position, accepted, confidence, category."""
-    frames = []
-    for number, response in enumerate(responses):
-        accepted, confidence = record_response(model, drafter, response, c, number)
-        frames.append(
-            pd.DataFrame(
-                {
-                    "request_id": response.request_id,
-                    "position": np.arange(len(accepted), dtype=np.int32),
-                    "accepted": accepted.astype(np.int16),
-                    "confidence": list(confidence.clip(0, 1).round(4)),
-                    "category": response.category,
-                }
-            )
-        )
-    return pd.concat(frames, ignore_index=True)
+    model: Transformer,
+    drafters: Mapping[str, Drafter],
+    responses: Sequence[Response],
+    c: Decoding,
+    *,
+    first: int = 0,
+    progress: Callable[[int], None] = lambda done: None,
+) -> dict[str, pd.DataFrame]:
+    """Return each drafter's frame: request_id, position, accepted, confidence, category.
+
+    Luck hangs on a response's number, counted from `first`.
+    """
+    frames: dict[str, list[pd.DataFrame]] = {name: [] for name in drafters}
+    for number, response in enumerate(responses, first):
+        reading = read_response(model, response, c)
+        for name, drafter in drafters.items():
+            accepted, confidence = record_response(drafter, reading, c, number)
+            frames[name].append(_frame(response, accepted, confidence))
+        progress(number + 1)
+    return {name: pd.concat(rows, ignore_index=True) for name, rows in frames.items()}
+
+
+def _frame(response: Response, accepted: np.ndarray, confidence: np.ndarray) -> pd.DataFrame:
+    return pd.DataFrame(
+        {
+            "request_id": response.request_id,
+            "position": np.arange(len(accepted), dtype=np.int32),
+            "accepted": accepted.astype(np.int16),
+            "confidence": list(confidence.clip(0, 1).round(4)),
+            "category": response.category,
+        }
+    )
 
 
 def recording_metadata(

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from dspark_sim.core import UserError
+from dspark_sim.model.corpus import ChatFormat
 from dspark_sim.model.transformer import CONFIGS, Transformer
 
 if TYPE_CHECKING:
@@ -67,6 +68,9 @@ def chat_prompt(turns: Sequence[str], system: str = _SYSTEM) -> str:
     parts = [("system", system), *((roles[i % 2], turn) for i, turn in enumerate(turns))]
     body = "".join(f"<|im_start|>{role}\n{text}<|im_end|>\n" for role, text in parts)
     return body + "<|im_start|>assistant\n"
+
+
+FORMAT = ChatFormat(chat_prompt, END, longest_prompt=136)
 
 
 def _reader(path: Path) -> Any:

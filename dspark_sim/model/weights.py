@@ -11,15 +11,18 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from dspark_sim.core import UserError, unknown_name, whole_file
+from dspark_sim.model import corpus, smollm2
 from dspark_sim.model.drafters import Drafter, DrafterConfig, build_drafter, drafter_config
-from dspark_sim.model.smollm2 import load_smollm2
 from dspark_sim.model.transformer import ModelConfig, Transformer
 
 if TYPE_CHECKING:
     import torch
     from tokenizers import Tokenizer
 
-_TARGET, _TOKENIZER = "target.safetensors", "tokenizer.json"
+    from dspark_sim.model.corpus import ChatFormat
+
+SMOLLM2 = "smollm2-135m"
+TARGET_FILES = _TARGET, _TOKENIZER = "target.safetensors", "tokenizer.json"
 
 
 def weights_dir() -> Path:
@@ -39,12 +42,12 @@ def save_weights(
 
 def load_target(name: str, folder: Path | None = None) -> tuple[Transformer, Tokenizer]:
     """Return a frozen target and its tokenizer: `smollm2-135m`, or a folder of weights by name."""
-    if name == "smollm2-135m":
-        return load_smollm2()
+    if name == SMOLLM2:
+        return smollm2.load_smollm2()
     place = (folder or weights_dir()) / name
     if not (place / _TARGET).is_file():
         shipped = [path.parent.name for path in place.parent.glob(f"*/{_TARGET}")]
-        raise unknown_name("target model", name, ["smollm2-135m", *shipped])
+        raise unknown_name("target model", name, [SMOLLM2, *shipped])
     from tokenizers import Tokenizer
 
     state, metadata = _read(place / _TARGET)
@@ -54,6 +57,11 @@ def load_target(name: str, folder: Path | None = None) -> tuple[Transformer, Tok
     model.load_state_dict(state)
     tokenizer = Tokenizer.from_file(str(place / _TOKENIZER))
     return model.eval().requires_grad_(False), tokenizer
+
+
+def chat_format(name: str) -> ChatFormat:
+    """Return how a target is spoken to."""
+    return smollm2.FORMAT if name == SMOLLM2 else corpus.FORMAT
 
 
 def load_drafter(name: str, target: Transformer, folder: Path | None = None) -> Drafter:

@@ -28,6 +28,7 @@ def collect(
     trace: Trace,
     profile: EngineProfile,
     source: AcceptanceSource,
+    temperatures: tuple[float, ...] | None = None,
 ) -> Result:
     """Return tables, metrics and provenance of a run that has ended."""
     state = replica.state
@@ -59,12 +60,14 @@ def collect(
         "trace": {"name": trace.name, "origin": trace.origin, "requests": len(trace)},
         "profile": {"name": profile.name, **profile.provenance},
         "acceptance": {"name": source.name, "origin": source.origin},
+        "temperatures": temperatures,
         "policy": replica.policy_name,
         "max_draft_len": replica.engine.gamma,
         "max_running": replica.engine.max_running,
         "hashes": {
             "trace": _hash(trace.requests.to_csv(index=False)),
             "profile": profile_hash(profile),
+            "temperatures": None if temperatures is None else _hash(repr(temperatures)),
         },
         "versions": {
             name: importlib.metadata.version(name)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dspark_sim.acceptance import AcceptanceSource, read_temperatures
 from dspark_sim.core import NS_PER_S, UserError
 from dspark_sim.policies import KernelPolicy, Policy
 from dspark_sim.simulator import state as s
@@ -128,6 +129,30 @@ def check_fit(engine: s.Engine, trace: Trace, profile: EngineProfile) -> None:
             f"draft and bonus tokens, while profile '{profile.name}' holds "
             f"kv_tokens = {profile.kv_tokens}"
         )
+
+
+def believed_temperatures(
+    belief: Belief, source: AcceptanceSource, gamma: int
+) -> tuple[float, ...] | None:
+    """Return T_1..T_γ by which the policy's confidences are calibrated, or None."""
+    name = belief.temperatures
+    if name is None:
+        return None
+    if name != "recorded":
+        found = read_temperatures(name).temperatures
+    elif source.temperatures:
+        found = source.temperatures
+    else:
+        raise UserError(
+            f"belief.temperatures = 'recorded': acceptance '{source.name}' is no recording that "
+            "keeps sts_temperatures; a file of temperatures can be named instead"
+        )
+    if len(found) < gamma:
+        raise UserError(
+            f"belief.temperatures = '{name}' holds {len(found)} temperatures, but {gamma} tokens "
+            "are drafted: one per draft position is needed"
+        )
+    return found[:gamma]
 
 
 def build_rule(

@@ -13,7 +13,7 @@ from dspark_sim.simulator import state as s
 from dspark_sim.simulator.admission import issue, issue_all
 from dspark_sim.simulator.collect import collect
 from dspark_sim.simulator.engine import Replica, run
-from dspark_sim.simulator.setup import build_engine, build_rule, check_fit
+from dspark_sim.simulator.setup import believed_temperatures, build_engine, build_rule, check_fit
 from dspark_sim.throughput import EngineProfile, load_profile
 from dspark_sim.trace import Trace, load_trace
 
@@ -59,11 +59,13 @@ def simulate(scenario: Scenario, inputs: Inputs | None = None, *, stepwise: bool
     )
     gamma = policy_draft_len(policy, scenario.num_speculative_tokens)
     belief = scenario.belief
+    temperatures = believed_temperatures(belief, source, gamma)
     acceptance = source.tables(
         trace.requests["category"].tolist(),
         gamma,
         belief.confidence_scale,
         belief.confidence_bias,
+        temperatures,
     )
     prompt = trace.requests["prompt_tokens"].to_numpy(np.int64)
     output = trace.requests["output_tokens"].to_numpy(np.int64)
@@ -79,7 +81,7 @@ def simulate(scenario: Scenario, inputs: Inputs | None = None, *, stepwise: bool
     name = str(getattr(policy, "name", scenario.policy))
     replica = Replica(engine, acceptance, rule, policy, state, profile.name, name, stepwise)
     run(replica)
-    return collect(scenario, replica, trace, profile, source)
+    return collect(scenario, replica, trace, profile, source, temperatures)
 
 
 def load_scenario_trace(scenario: Scenario) -> Trace:

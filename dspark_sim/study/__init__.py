@@ -1,28 +1,46 @@
 """What to conclude: sweeps, Pareto frontiers, comparisons, tables and pictures."""
 
+from dspark_sim.study.drafters import Comparison, compare_drafters, format_drafters
 from dspark_sim.study.lossless import check_lossless, format_lossless
 from dspark_sim.study.pareto import compare, frontier, interactivity_at, throughput_at
 from dspark_sim.study.plot import save_latency, save_load, save_pareto, save_waste
+from dspark_sim.study.plot_draft_latency import save_draft_latency
+from dspark_sim.study.plot_drafters import (
+    save_acceptance_lengths,
+    save_conditional,
+    save_drafters,
+    save_thresholds,
+)
 from dspark_sim.study.plot_reliability import save_reliability
+from dspark_sim.study.progress import stage_bar
 from dspark_sim.study.seeds import aggregate, paired_difference
 from dspark_sim.study.sweep import read_sweep, sweep
 from dspark_sim.study.table import format_table
 
 __all__ = [
+    "Comparison",
     "aggregate",
     "check_lossless",
     "compare",
+    "compare_drafters",
+    "format_drafters",
     "format_lossless",
     "format_table",
     "frontier",
     "interactivity_at",
     "paired_difference",
     "read_sweep",
+    "save_acceptance_lengths",
+    "save_conditional",
+    "save_draft_latency",
+    "save_drafters",
     "save_latency",
     "save_load",
     "save_pareto",
     "save_reliability",
+    "save_thresholds",
     "save_waste",
+    "stage_bar",
     "sweep",
     "throughput_at",
 ]

@@ -18,6 +18,7 @@ from dspark_sim.policies import load_policy, policy_draft_len, policy_file
 from dspark_sim.simulator import simulate
 from dspark_sim.simulator.collect import profile_hash
 from dspark_sim.simulator.result import to_json
+from dspark_sim.simulator.setup import believed_temperatures
 from dspark_sim.study.progress import progress_bar
 from dspark_sim.throughput import load_profile
 
@@ -90,7 +91,9 @@ def sweep(
     gamma = scenario.num_speculative_tokens
     source = load_acceptance(scenario.acceptance, gamma)
     for spec in policies:
-        source.check_draft_len(policy_draft_len(load_policy(spec, gamma), gamma))
+        draft_len = policy_draft_len(load_policy(spec, gamma), gamma)
+        source.check_draft_len(draft_len)
+        believed_temperatures(scenario.belief, source, draft_len)
     for what, given in (("policy", policies), ("seed", seeds)):
         if not given:
             raise UserError(f"a sweep needs at least one {what}")
@@ -196,7 +199,7 @@ def _fingerprint(run: Scenario) -> str:
     parts = [dspark_sim.__version__, profile_hash(load_profile(run.profile, run.profile_set))]
     if run.belief.profile is not None:
         parts.append(profile_hash(load_profile(run.belief.profile)))
-    for spec in (run.trace, run.acceptance):
+    for spec in filter(None, (run.trace, run.acceptance, run.belief.temperatures)):
         words = [spec, *filter(None, re.split("[:,=]", spec))]
         shipped = [f"{word}.{end}" for word in words for end in FILE_ENDINGS]
         parts += [_file_hash(shipped_dir("traces") / name) for name in shipped]

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 if TYPE_CHECKING:
-    from dspark_sim.model.transformer import Attention, Layer, ModelConfig, Output
+    from dspark_sim.model.transformer import Attention, Layer, ModelConfig, Output, Transformer
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,9 @@ class Drafter(nn.Module, ABC):
     def draft_vocab_size(self) -> int:
         """V', the number of tokens it can propose."""
         return self.head_weight.shape[0]
+
+    def start_from(self, target: Transformer) -> None:
+        """Start from parts of the target where the drafter has room for them."""
 
     @abstractmethod
     def project(self, features: Tensor, next_tokens: Tensor, positions: Tensor) -> list[Tensor]:
