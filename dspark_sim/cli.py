@@ -35,6 +35,10 @@ app.add_typer(acceptance_app, name="acceptance")
 app.add_typer(drafter_app, name="drafter")
 
 INTERRUPTED = 130
+DEMO_LOADS = (1, 4, 16, 64, 256)
+DEMO_RECORDING = "tiny-dspark-markov-t1"
+DEMO_LAWS = "mix:math=math-dspark,code=code-dspark,chat=chat-dspark"
+DEMO_RULES = ("none", "fixed:3", "fixed:7", "vllm", "oracle")
 DEMO_POLICIES = (
     "none", "fixed:1", "fixed:3", "fixed:5", "fixed:7", "threshold:0.6",
     "dspark", "dspark-async", "vllm", "oracle",
@@ -205,6 +209,7 @@ def demo(
     as_json: opt.Json = False,
 ) -> None:
     """Run the main job on shipped data: policies × concurrency, a table and a Pareto picture."""
+    from dspark_sim.study import compare_drafters
     from dspark_sim.study import sweep as run
 
     scenario = Scenario.check(
@@ -215,8 +220,15 @@ def demo(
         "drafter and confidences as in arXiv 2607.05147; decoding only (--prefill none)."
     )
     show.note_compilation()
-    table = run(scenario, DEMO_POLICIES, (1, 4, 16, 64, 256), jobs=jobs, out=out, progress=True)
+    table = run(scenario, DEMO_POLICIES, DEMO_LOADS, jobs=jobs, out=out, progress=True)
     show.report_sweep(table, out, as_json)
+    if not as_json:
+        show.note(f"\nThe same with a recording of a real, much smaller pair: {DEMO_RECORDING}.")
+        recorded = scenario.model_copy(update={"acceptance": DEMO_RECORDING})
+        folder = out / "recorded"
+        table = run(recorded, DEMO_RULES, DEMO_LOADS, jobs=jobs, out=folder, progress=True)
+        show.report_sweep(table, folder, as_json)
+        show.report_drafters(compare_drafters([DEMO_LAWS, DEMO_RECORDING]), folder, as_json)
 
 
 @app.command("ls")

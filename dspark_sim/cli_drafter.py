@@ -32,6 +32,12 @@ def _room(module: str) -> Any:
         ) from None
 
 
+def _existing(folder: Path | None) -> Path | None:
+    if folder is not None and not folder.is_dir():
+        raise UserError(f"--corpora {folder}: no such folder")
+    return folder
+
+
 @drafter_app.command("train")
 def drafter_train(
     drafters: Drafters,
@@ -56,6 +62,7 @@ def drafter_train(
     pipeline = _room("pipeline")
     recipe = pipeline.with_budget(pipeline.recipe(target), steps, device)
     pipeline.check_drafters(drafters)
+    corpora = _existing(corpora)
     with stage_bar() as progress:
         shop = pipeline.Workshop(recipe, work or weights / "work", weights, corpora, progress)
         if not from_scratch:

@@ -162,18 +162,7 @@ def acceptance_compare(
 
     dspark-sim acceptance compare tiny-dspark-markov-t1 tiny-dflash-t1 tiny-eagle3-t1 --out out
     """
-    from dspark_sim.study import compare_drafters, format_drafters, save_drafters
+    from dspark_sim.study import compare_drafters
 
     comparison = compare_drafters(names, num_speculative_tokens, seed or 0)
-    for name in comparison.without_confidence:
-        show.note(f"recording '{name}' has no confidences, hence no threshold sweep")
-    if out is not None:
-        comparison.save(out)
-        save_drafters(comparison, out)
-    if as_json:
-        tables = {name: show.records(table) for name, table in vars(comparison).items()}
-        print(json.dumps(tables, indent=2))
-        return
-    print(format_drafters(comparison))
-    if out is not None:
-        print(f"tables: {out / 'acceptance_length.csv'}, …   picture: {out / 'conditional.png'}, …")
+    show.report_drafters(comparison, out, as_json)

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dspark_sim.study import Comparison
+
 
 def report_sweep(table: Any, out: Path | None, as_json: bool) -> None:
     """Print the table of a sweep, or its rows as JSON; write its frontier and pictures."""
@@ -36,6 +38,24 @@ def report_sweep(table: Any, out: Path | None, as_json: bool) -> None:
         note("some closed loops have no steady window (requests < 2 x concurrency): measured whole")
     if out is not None:
         print(f"table: {out / 'sweep.csv'}   picture: {out / 'pareto.png'}")
+
+
+def report_drafters(comparison: Comparison, out: Path | None, as_json: bool) -> None:
+    """Print what recordings say about drafters; write their tables and pictures."""
+    from dspark_sim.study import format_drafters, save_drafters
+
+    for name in comparison.without_confidence:
+        note(f"recording '{name}' has no confidences, hence no threshold sweep")
+    if out is not None:
+        comparison.save(out)
+        save_drafters(comparison, out)
+    if as_json:
+        tables = {name: records(table) for name, table in vars(comparison).items()}
+        print(json.dumps(tables, indent=2))
+        return
+    print(format_drafters(comparison))
+    if out is not None:
+        print(f"tables: {out / 'acceptance_length.csv'}, …   picture: {out / 'conditional.png'}, …")
 
 
 def print_summary(identity: dict[str, Any], summary: dict[str, Any]) -> None:

@@ -64,7 +64,7 @@ def load_documents(corpora: Path | None) -> list[Document]:
     `corpora` math is arithmetic word problems from templates.
     """
     documents = list(library_code())
-    if corpora is not None and corpora.is_dir():
+    if corpora is not None:
         documents += corpus_files(corpora)
     else:
         documents += _arithmetic(6_000)
@@ -142,6 +142,9 @@ def pack(documents: Iterable[Document], tokenizer: Tokenizer) -> Packed:
 
 def corpus_files(folder: Path) -> Iterator[Document]:
     """Yield the documents of `gsm8k_train.jsonl` (math) and `codealpaca.json` (code)."""
+    for name in ("gsm8k_train.jsonl", "codealpaca.json"):
+        if not (folder / name).is_file():
+            raise UserError(f"{folder / name}: no such file; a folder of text holds it")
     yield from _gsm8k(folder / "gsm8k_train.jsonl")
     yield from _alpaca(folder / "codealpaca.json")
 

@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 
 from dspark_sim.acceptance import ratio_with_error
+from dspark_sim.core import UserError
 from dspark_sim.model.corpus import load_documents, split
 from dspark_sim.model.generate import Decoding
 from dspark_sim.model.policy_lengths import policy_lengths
@@ -87,6 +88,9 @@ def evaluate_drafters(
     Columns: acceptance_length and its standard error, rounds, c1 .. cγ (conditional acceptance of
     what was verified). `policy` is fixed:K or threshold:TAU; the whole block by default.
     """
+    if prompts < 1 or tokens < 2:
+        what, least = ("prompts", 1) if prompts < 1 else ("tokens", 2)
+        raise UserError(f"{what} must be {least} or more, got {min(prompts, tokens)}")
     model, tokenizer = load_target(target, weights)
     trained = {name: load_drafter(name, model, weights) for name in drafters}
     rules = {

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from dspark_sim.core import UserError
 from dspark_sim.model.sampling import COMMIT, distribution, draw, uniforms
 
 if TYPE_CHECKING:
@@ -26,6 +28,12 @@ class Decoding:
     seed: int = 0
     stop: int | None = None
     extra: int = 0
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.temperature < math.inf:
+            raise UserError(f"temperature must be 0 or more and finite, got {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            raise UserError(f"top_p must lie in 0..1 and above 0, got {self.top_p}")
 
 
 def pad(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Tensor]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import torch
 
+from dspark_sim.core import UserError
 from dspark_sim.model.drafters import Drafter, all_features, build_drafter
 from dspark_sim.model.generate import Decoding
 from dspark_sim.model.speculate import draft_block
@@ -95,6 +96,13 @@ def latency_table(
     weights: Path | None = None,
 ) -> pd.DataFrame:
     """Return `draft_times` of trained drafters as a table, times in ms."""
+    if min(draft_lens, default=0) < 1:
+        raise UserError(f"draft lengths must be 1 or more, got {list(draft_lens)}")
+    for what, value in (("requests", requests), ("context", context)):
+        if value < 1:
+            raise UserError(f"{what} must be 1 or more, got {value}")
+    if "ngram" in drafters:
+        raise UserError("drafter 'ngram' has no draft time of its own: it looks tokens up")
     model, _ = load_target(target, weights)
     trained = {name: load_drafter(name, model, weights) for name in drafters}
     return pd.DataFrame(map(asdict, draft_times(model, trained, draft_lens, requests, context)))

@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import pandas as pd
 import torch
 
 from dspark_sim.core import UserError, unknown_name
@@ -260,10 +261,11 @@ class Workshop:
 
         def note(row: dict[str, Any]) -> None:
             last.update(row)
+            _append(self.folder / f"{name}-curve.csv", row)
             self.progress({"stage": name, "steps": budget.steps, **row})
 
-        train_drafter(drafter, training, held_out, budget, self.work / f"{name}.pt", note)
         self.folder.mkdir(parents=True, exist_ok=True)
+        train_drafter(drafter, training, held_out, budget, self.work / f"{name}.pt", note)
         save_weights(path, drafter, config, last)
 
     def run(self, drafters: tuple[str, ...]) -> None:
@@ -272,6 +274,13 @@ class Workshop:
         self.train_target()
         for name in drafters:
             self.train_drafter(name)
+
+
+def _append(path: Path, row: dict[str, Any]) -> None:
+    """Add a row to a learning curve: step, loss, held-out acceptance rate by draft position."""
+    rates = {f"c{k}": rate for k, rate in enumerate(row["acceptance"], 1)}
+    frame = pd.DataFrame([{"step": row["step"], "loss": round(row["loss"], 4), **rates}])
+    frame.to_csv(path, mode="a", header=not path.exists(), index=False)
 
 
 def frequent_tokens(data: HiddenCache, count: int | None) -> tuple[int, ...] | None:

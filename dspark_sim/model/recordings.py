@@ -70,6 +70,9 @@ def make_recordings(
         Unknown weights, or too few long answers in a domain.
     """
     plan = plan or RecordingPlan()
+    for what in ("responses", "positions"):
+        if getattr(plan, what) < 1:
+            raise UserError(f"{what} must be 1 or more, got {getattr(plan, what)}")
     model, tokenizer = load_target(target, weights)
     drafters = {name: load_drafter(name, model, weights) for name in paths}
     longest = max(drafter.gamma for drafter in drafters.values())
