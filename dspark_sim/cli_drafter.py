@@ -120,6 +120,20 @@ def drafter_latency(
     print(json.dumps(show.records(table), indent=2) if as_json else show.brief(table))
 
 
+@drafter_app.command("curves")
+def drafter_curves(
+    curves: Annotated[list[Path], typer.Argument(help="NAME-curve.csv of trainings.")],
+    out: Annotated[Path, typer.Option("--out", help="Picture to draw (PNG, SVG).")],
+) -> None:
+    """Draw learning curves: held-out acceptance rate against training steps.
+
+    dspark-sim drafter curves my-weights/tiny/*-curve.csv --out learning.png
+    """
+    from dspark_sim.study import save_learning_curves
+
+    show.note(f"picture: {save_learning_curves(curves, out)[0]}")
+
+
 @drafter_app.command("record")
 def drafter_record(
     drafters: Drafters,

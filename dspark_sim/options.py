@@ -139,3 +139,18 @@ def whole_numbers(text: str | None, what: str) -> list[int]:
         if not value.is_integer() or value < 1:
             raise UserError(f"{what} must be whole numbers of 1 or more, got {value:g}")
     return [int(value) for value in values]
+
+
+def named_numbers(texts: list[str] | None, option: str, whole: bool = False) -> dict[str, float]:
+    """Read the repeatable option NAME=NUMBER; the last `=` separates, the number is 0 or more."""
+    found: dict[str, float] = {}
+    for text in texts or []:
+        name, equals, number = text.rpartition("=")
+        if not equals or not name.strip():
+            raise UserError(f"{option} '{text}' is not of the form NAME=NUMBER")
+        value = parse_number(number, f"{option} {name}")
+        if value < 0 or (whole and not value.is_integer()):
+            kind = "a whole number" if whole else "a number"
+            raise UserError(f"{option} {name} must be {kind} of 0 or more, got {number}")
+        found[name.strip()] = value
+    return found

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 
 from dspark_sim.acceptance.calibration import compare_calibration, draw_blocks, fit_held_out
 from dspark_sim.acceptance.law import ParametricAcceptance, geometric, minimum_variance
+from dspark_sim.acceptance.law_file import read_law, write_law
 from dspark_sim.acceptance.mixture import MixedAcceptance
 from dspark_sim.acceptance.published import ACCEPTANCE_LENGTHS, CONDITIONAL_RATES, ORIGINS
 from dspark_sim.acceptance.ratio import ratio_with_error
@@ -52,12 +53,14 @@ __all__ = [
     "load_acceptance",
     "minimum_variance",
     "ratio_with_error",
+    "read_law",
     "read_recording",
     "read_temperatures",
     "recording_about",
     "replay",
     "sweep_thresholds",
     "threshold_lengths",
+    "write_law",
     "write_recording",
     "write_temperatures",
 ]
@@ -75,10 +78,11 @@ _SYNTHETIC = {"geometric": geometric, "minvar": minimum_variance}
 def load_acceptance(spec: str, num_speculative_tokens: int = 7) -> AcceptanceSource:
     """Return the acceptance source that `spec` names.
 
-    Forms: a shipped law (`chat-dspark`, with `request_sd=, token_sd=, scale=, bias=, noise=` or
-    `auc=` after a colon), a Parquet recording (path or shipped name), `geometric:LENGTH` and
-    `minvar:LENGTH` (mean acceptance length at `num_speculative_tokens`, bonus included), or a
-    mixture by request category, `mix:math=math-dspark,default=chat-dspark`.
+    Forms: a shipped law (`chat-dspark`) or a law's file (`fit/acceptance.toml`), each with
+    `request_sd=, token_sd=, scale=, bias=, noise=` or `auc=` after a colon; a Parquet recording
+    (path or shipped name); `geometric:LENGTH` and `minvar:LENGTH` (mean acceptance length at
+    `num_speculative_tokens`, bonus included); or a mixture by request category,
+    `mix:math=math-dspark,default=chat-dspark`.
     """
     name, positional, keywords = parse_spec(spec)
     if name == "mix":
@@ -92,7 +96,7 @@ def load_acceptance(spec: str, num_speculative_tokens: int = 7) -> AcceptanceSou
             raise UserError(f"acceptance '{spec}': write {name}:LENGTH, as in {name}:3.5")
         length = parse_number(positional[0], f"acceptance '{spec}': the length")
         return _SYNTHETIC[name](length, num_speculative_tokens)
-    if name in ORIGINS:
+    if name in ORIGINS or name.endswith(".toml"):
         return _law(spec, name, positional, keywords)
     path = _recording_path(spec)
     if path is None:
@@ -120,17 +124,21 @@ def recording_about(spec: str) -> dict[str, Any]:
     return {} if path is None else recording_metadata(pq.read_schema(path))
 
 
+def _published(name: str) -> ParametricAcceptance:
+    return ParametricAcceptance(
+        name,
+        rates=CONDITIONAL_RATES.get(name, ()),
+        lengths=ACCEPTANCE_LENGTHS.get(name, ()),
+        origin=ORIGINS[name],
+    )
+
+
 def _law(
     spec: str, name: str, positional: list[str], keywords: dict[str, str]
 ) -> ParametricAcceptance:
     if positional:
         raise UserError(f"acceptance '{spec}': '{positional[0]}' is not of the form key=value")
-    law = ParametricAcceptance(
-        spec,
-        rates=CONDITIONAL_RATES.get(name, ()),
-        lengths=ACCEPTANCE_LENGTHS.get(name, ()),
-        origin=ORIGINS[name],
-    )
+    law = replace(_published(name) if name in ORIGINS else read_law(name), name=spec)
     auc = keywords.pop("auc", None)
     if auc is not None and "noise" in keywords:
         raise UserError(f"acceptance '{spec}': give either noise or auc, which sets the noise")

@@ -1,6 +1,8 @@
 """What to conclude: sweeps, Pareto frontiers, comparisons, tables and pictures."""
 
 from dspark_sim.study.drafters import Comparison, compare_drafters, format_drafters
+from dspark_sim.study.fit_bench import BenchFit, fit_bench, fit_summary, fitted_law, write_fit
+from dspark_sim.study.fit_table import format_fit
 from dspark_sim.study.lossless import check_lossless, format_lossless
 from dspark_sim.study.pareto import compare, frontier, interactivity_at, throughput_at
 from dspark_sim.study.plot import save_latency, save_load, save_pareto, save_waste
@@ -11,6 +13,7 @@ from dspark_sim.study.plot_drafters import (
     save_drafters,
     save_thresholds,
 )
+from dspark_sim.study.plot_learning import save_learning_curves
 from dspark_sim.study.plot_reliability import save_reliability
 from dspark_sim.study.progress import stage_bar
 from dspark_sim.study.seeds import aggregate, paired_difference
@@ -18,12 +21,17 @@ from dspark_sim.study.sweep import read_sweep, sweep
 from dspark_sim.study.table import format_table
 
 __all__ = [
+    "BenchFit",
     "Comparison",
     "aggregate",
     "check_lossless",
     "compare",
     "compare_drafters",
+    "fit_bench",
+    "fit_summary",
+    "fitted_law",
     "format_drafters",
+    "format_fit",
     "format_lossless",
     "format_table",
     "frontier",
@@ -35,6 +43,7 @@ __all__ = [
     "save_draft_latency",
     "save_drafters",
     "save_latency",
+    "save_learning_curves",
     "save_load",
     "save_pareto",
     "save_reliability",
@@ -43,4 +52,5 @@ __all__ = [
     "stage_bar",
     "sweep",
     "throughput_at",
+    "write_fit",
 ]

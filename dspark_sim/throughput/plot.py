@@ -3,25 +3,44 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dspark_sim.core import whole_file
-from dspark_sim.throughput.summary import default_draft_len
+from dspark_sim.throughput.axes import (
+    BLUE,
+    GREEN,
+    GREY,
+    PURPLE,
+    VERMILION,
+    legend_below,
+    log_axis,
+    profile_figure,
+    save_figure,
+    size_grid,
+    token_axis,
+)
+from dspark_sim.throughput.lookup import Curve
+from dspark_sim.throughput.summary import default_draft_len, find_dips
 
 if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     from dspark_sim.throughput.profile import EngineProfile
 
-# Okabe-Ito, safe for colour-blind readers.
-BLUE, VERMILION, GREEN, GREY = "#0072B2", "#D55E00", "#009E73", "#777777"
-_DENSE = 2048
-_STEPS = {"captured": "steps-pre", "linear": "default", "floor": "steps-post"}
+_STEPS = {
+    "captured": "steps-pre",
+    "floor": "steps-post",
+    "held": "default",
+    "eager": "default",
+    "linear": "default",
+}
+_BEYOND = {"held": "eager, held at its first size", "eager": "eager, interpolated"}
 
 
 def plot_profile(
@@ -46,23 +65,9 @@ def plot_profile(
     list of Path
         The PNG and the SVG. Drawing a profile twice gives identical bytes.
     """
-    from matplotlib import rc_context
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    with rc_context({"svg.hashsalt": "dspark-sim", "font.size": 10}):
-        figure = Figure(figsize=(11.5, 4.8), layout="constrained")
-        FigureCanvasAgg(figure)
+    with profile_figure(11.5, 4.8) as figure:
         draw_profile(profile, figure, num_requests, draft_len)
-        written = []
-        stem = Path(path)
-        stem = stem.with_suffix("") if stem.suffix in (".png", ".svg") else stem
-        for suffix, metadata in ((".png", {"Software": None}), (".svg", {"Date": None})):
-            target = stem.with_name(stem.name + suffix)
-            with whole_file(target) as aside:
-                figure.savefig(aside, dpi=150, metadata=metadata)
-            written.append(target)
-    return written
+        return save_figure(figure, path)
 
 
 def draw_profile(
@@ -74,20 +79,22 @@ def draw_profile(
     """Draw both panels on a matplotlib figure and return their axes."""
     left, right = figure.subplots(1, 2)
     length = default_draft_len(profile) if draft_len is None else draft_len
+    more = None if num_requests is None else _requests_label(profile, num_requests, length)
     for axes, as_rate in ((left, False), (right, True)):
-        base = _Line(profile, 0, 0, as_rate)
-        base.draw(axes, BLUE, VERMILION, _base_label(profile))
+        base = Line(profile, 0, 0, as_rate)
+        base.draw_band(axes, BLUE)
+        base.draw(axes, BLUE, VERMILION, _base_label(profile), explain=True)
         base.draw_points(axes)
-        if num_requests is not None:
-            label = _requests_label(profile, num_requests, length)
-            _Line(profile, num_requests, length, as_rate).draw(axes, GREEN, GREEN, label)
+        _mark_dips(base, axes)
+        if num_requests is not None and more:
+            Line(profile, num_requests, length, as_rate).draw(axes, GREEN, GREEN, more)
         _finish_axes(profile, axes, as_rate)
         _mark_cliff(profile, axes, with_text=not as_rate)
     left.set_title("Step time", loc="left")
     left.set_ylabel("ms per step")
     right.set_title("SPS(B) = 1 / step time", loc="left")
     right.set_ylabel("steps per second")
-    left.legend(loc="upper left", frameon=False, fontsize=9)
+    legend_below(figure, left)
     setup = f"{profile.model} on {profile.num_gpus} × {profile.gpu}, {profile.engine}"
     figure.suptitle(f"{profile.name}: {setup}", x=0.01, ha="left", fontsize=11)
     return left, right
@@ -100,13 +107,15 @@ def _base_label(profile: EngineProfile) -> str:
 
 
 def _requests_label(profile: EngineProfile, num_requests: int, length: int) -> str:
+    """Name what R requests add; nothing where the profile has no such terms."""
     alpha = "" if profile.requests is None else f" + α(R = {num_requests})"
-    draft = f" + draft[R = {num_requests}, {length} tokens]" if length else ""
-    return f"the same{draft}{alpha}"
+    drafts = length and profile.draft is not None
+    draft = f" + draft[R = {num_requests}, {length} tokens]" if drafts else ""
+    return f"the same{draft}{alpha}" if draft or alpha else ""
 
 
 @dataclass(frozen=True)
-class _Line:
+class Line:
     """Step time (or its inverse) against batch tokens for a fixed number of requests."""
 
     profile: EngineProfile
@@ -119,88 +128,109 @@ class _Line:
         ms = self.profile.step_ms(self.num_requests, at, 0, self.num_requests, self.draft_len)
         return 1000.0 / ms if self.as_rate else ms
 
-    def draw(self, axes: Axes, captured_colour: str, eager_colour: str, label: str) -> None:
-        """Draw the captured part, the clamped part (dashed) and the eager part."""
-        grid = _grid(self.profile)
-        eager = self.profile.regime(grid) == "eager"
-        clamped = self.profile.clamped(grid)
-        steps = _STEPS[self.profile.lookup]
-        parts = (
-            (~eager, captured_colour, "-", steps, label),
-            (clamped, eager_colour, ":", "default", "eager, held at its first point"),
-            (eager & ~clamped, eager_colour, "-", "default", "eager, interpolated"),
-        )
-        for where, colour, style, drawstyle, text in parts:
-            shown = text if self.num_requests == 0 or text == label else None
-            if where.any():
-                axes.plot(
-                    grid[where],
-                    self.value(grid[where]),
-                    color=colour,
-                    linestyle=style,
-                    drawstyle=drawstyle,
-                    linewidth=1.6,
-                    label=shown,
-                )
+    def pieces(self) -> dict[str, NDArray[np.int64]]:
+        """Return the sizes to draw by how they are read: staircases at their steps only.
+
+        "captured" and "floor" are staircases; "held" (eager, below the first eager size), "eager"
+        and "linear" are lines.
+        """
+        profile, grid = self.profile, size_grid(self.profile)
+        sizes = profile.verify_points["batch_tokens"].to_numpy()
+        if profile.lookup == "linear":
+            return {"linear": grid}
+        if profile.lookup == "floor":
+            return {"floor": sizes}
+        eager = profile.regime(sizes) == "eager"
+        first = sizes[eager][:1]
+        held = grid[profile.clamped(grid)]
+        parts = {
+            "captured": np.unique(np.append(grid[0], sizes[~eager])),
+            "held": np.append(held[:1], first) if len(held) else held,
+            "eager": grid[grid >= first[0]] if len(first) else first,
+        }
+        return {name: at for name, at in parts.items() if len(at)}
+
+    def draw(
+        self, axes: Axes, colour: str, eager_colour: str, label: str, explain: bool = False
+    ) -> None:
+        """Draw the captured part, the held part (dotted) and the eager part.
+
+        `explain` puts the eager parts into the legend.
+        """
+        for name, at in self.pieces().items():
+            beyond = name in ("held", "eager")
+            axes.plot(
+                at,
+                self.value(at),
+                color=eager_colour if beyond else colour,
+                linestyle=":" if name == "held" else "-",
+                drawstyle=_STEPS[name],
+                linewidth=1.6,
+                label=label if not beyond else _BEYOND[name] if explain else None,
+            )
+
+    def draw_band(self, axes: Axes, colour: str, label: str | None = "p10 to p90") -> None:
+        """Shade p10 to p90 of the measurement, read by the rule that reads the line."""
+        points = self.profile.verify_points.dropna(subset=["p10_ms", "p90_ms"])
+        if points.empty:
+            return
+        sizes, limit = points["batch_tokens"].to_numpy(), self.profile.capture_limit
+        pieces = self.pieces()
+        if "held" in pieces and "eager" in pieces:
+            pieces["eager"] = np.append(pieces.pop("held")[0], pieces["eager"])
+        for name, at in pieces.items():
+            rest = self.profile.step_ms(self.num_requests, at, 0, self.num_requests, self.draft_len)
+            rest = rest - self.profile.verify_ms(at)
+            ends = []
+            for column in ("p10_ms", "p90_ms"):
+                curve = Curve(sizes, points[column].to_numpy(), self.profile.lookup, limit)
+                ends.append(np.where(curve.extended(at), np.nan, curve.cost_ms(at)) + rest)
+            low, high = (1000.0 / end for end in ends[::-1]) if self.as_rate else ends
+            step: Any = {"captured": "pre", "floor": "post"}.get(name)
+            axes.fill_between(
+                at, low, high, step=step, color=colour, alpha=0.22, linewidth=0, label=label
+            )
+            label = None
 
     def draw_points(self, axes: Axes) -> None:
-        """Draw the table's points, with their p10 to p90 where it is known."""
-        table = self.profile.verify
-        at = table["batch_tokens"].to_numpy()
-        middle = self.value(at)
-        shift = self.profile.step_ms(0, at) - table["ms"].to_numpy()
-        ends = np.stack([table["p10_ms"].to_numpy(), table["p90_ms"].to_numpy()]) + shift
-        ends = np.sort(1000.0 / ends, axis=0) if self.as_rate else ends
-        bars = None if np.isnan(ends).all() else np.abs(ends - middle)
-        axes.errorbar(
+        """Draw the sizes that the table holds."""
+        at = self.profile.verify_points["batch_tokens"].to_numpy()
+        axes.plot(
             at,
-            middle,
-            yerr=bars,
-            fmt="o",
-            markersize=2.5,
+            self.value(at),
+            linestyle="none",
+            marker="o",
+            markersize=2.2,
             color="black",
-            ecolor=GREY,
-            elinewidth=0.8,
-            label="points of verify.csv" + ("" if bars is None else ", bars p10 to p90"),
+            label="sizes in verify.csv",
             zorder=3,
         )
 
 
-def _grid(profile: EngineProfile) -> NDArray[np.int64]:
-    """Every size up to 2,048, then sizes that still look continuous on a log axis."""
-    first, last = profile.token_range
-    dense = np.arange(first, min(last, _DENSE) + 1)
-    sparse = np.geomspace(_DENSE, last, 400).astype(np.int64) if last > _DENSE else dense[-1:]
-    return np.unique(np.concatenate([dense, sparse, [last]]))
+def _mark_dips(line: Line, axes: Axes) -> None:
+    """Mark the sizes that cost clearly less than the size before."""
+    dips = find_dips(line.profile)
+    if not len(dips):
+        return
+    axes.plot(
+        dips,
+        line.value(dips) * (1.07 if line.as_rate else 0.93),
+        linestyle="none",
+        marker="^" if not line.as_rate else "v",
+        markersize=5,
+        color=PURPLE,
+        label="dip: 2 % cheaper than the size before, or more",
+        zorder=4,
+    )
 
 
 def _finish_axes(profile: EngineProfile, axes: Axes, as_rate: bool) -> None:
-    last = profile.token_range[1]
-    powers = range(0, last.bit_length(), 1 if last <= 1024 else 2)
-    axes.set_xscale("log", base=2)
-    axes.set_xticks([2**power for power in powers], [f"{2**power:,}" for power in powers])
-    axes.set_xlim(0.8, last * 1.25)
-    axes.set_xlabel("batch tokens in the step (anchors + drafts + prefill)")
+    token_axis(axes, profile.token_range[1])
     low, high = axes.dataLim.intervaly
     if not as_rate and high > 4 * low:
-        _log_ms(axes, low, high)
+        log_axis(axes, low, high)
     else:
-        axes.set_ylim(0, high * (1.08 if as_rate else 1.45))
-    axes.grid(axis="y", color="#dddddd", linewidth=0.6)
-    axes.set_axisbelow(True)
-    axes.spines[["top", "right"]].set_visible(False)
-
-
-def _log_ms(axes: Axes, low: float, high: float) -> None:
-    """Give a log axis plain ticks (1, 2, 5, 10, ...) and room for the legend above the lines."""
-    axes.set_yscale("log")
-    bottom, top = low / 1.3, high * (high / low) ** 0.3 * 1.2
-    decades = range(int(np.floor(np.log10(bottom))), int(np.ceil(np.log10(top))))
-    ticks = [step * 10.0**decade for decade in decades for step in (1, 2, 5)]
-    shown = [tick for tick in ticks if bottom <= tick <= high * 1.1]
-    axes.set_yticks(shown, [f"{tick:g}" for tick in shown])
-    axes.set_yticks([], minor=True)
-    axes.set_ylim(bottom, top)
+        axes.set_ylim(0, high * 1.08)
 
 
 def _mark_cliff(profile: EngineProfile, axes: Axes, with_text: bool) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from dspark_sim.core import UserError
 from dspark_sim.throughput.draft import DraftCost
+from dspark_sim.throughput.grid import points_by_size
 from dspark_sim.throughput.lookup import Curve
 from dspark_sim.throughput.schema import TABLES, Place, ProfileHeader, check_header, check_table
 from dspark_sim.throughput.tables import CostTables, dense_tables
@@ -52,8 +53,10 @@ class EngineProfile:
     overhead_ms, context_ms_per_kv_token, draft_context_ms_per_kv_token : float
         Per step; per KV token read in it (κ); the same again for the drafter.
     verify : DataFrame
-        batch_tokens, kv_tokens_read, ms, p10_ms, p90_ms, n. Where κ > 0, the context that a row
-        was measured at is subtracted from its ms; where κ is 0 it is part of it.
+        batch_tokens, num_requests (optional), kv_tokens_read, ms, p10_ms, p90_ms, n, roofline_ms
+        (optional). Where κ > 0, the context that a row was measured at is subtracted from its ms;
+        where κ is 0 it is part of it. Likewise α(num_requests), where a row states its requests.
+        Rows of one size are then averaged: see `grid.points_by_size`.
     draft : DataFrame, optional
         num_requests, draft_len, ms, p10_ms, p90_ms, n.
     requests : DataFrame, optional
@@ -117,11 +120,14 @@ class EngineProfile:
         if self.draft is not None and (self.drafter == "none" or self.draft_in_verify):
             raise UserError(f"{where}: draft.csv contradicts drafter = 'none' or draft_in_verify")
         if (self._verify.ms <= 0).any():
-            row = self.verify[self._verify.ms <= 0].iloc[0]
+            size = self._verify.sizes[np.argmax(self._verify.ms <= 0)]
+            row = self.verify[self.verify["batch_tokens"] == size].iloc[0]
+            taken = f"context_ms_per_kv_token = {self.context_ms_per_kv_token:g} leaves"
+            if "num_requests" in self.verify:
+                taken = f"requests.csv and {taken.removesuffix('s')}"
             raise UserError(
-                f"{where}: context_ms_per_kv_token = {self.context_ms_per_kv_token:g} leaves "
-                f"nothing of the {row['ms']:g} ms at {row['batch_tokens']:.0f} batch_tokens, "
-                f"measured with {row['kv_tokens_read']:.0f} KV tokens"
+                f"{where}: {taken} nothing of the {row['ms']:g} ms at {row['batch_tokens']:.0f} "
+                f"batch_tokens, measured with {row['kv_tokens_read']:.0f} KV tokens"
             )
 
     def header(self) -> dict[str, Any]:
@@ -129,10 +135,19 @@ class EngineProfile:
         return {key: getattr(self, key) for key in ProfileHeader.model_fields}
 
     @cached_property
+    def verify_points(self) -> pd.DataFrame:
+        """The verify table as it is looked up: one row per size, zero context, without α(R)."""
+        own = self.context_ms_per_kv_token * self.verify["kv_tokens_read"].to_numpy()
+        if "num_requests" in self.verify and self._requests is not None:
+            requests = self.verify["num_requests"].to_numpy()
+            own = own + np.where(requests > 0, self._requests.cost_ms(requests), 0.0)
+        return points_by_size(self.verify, own)
+
+    @cached_property
     def _verify(self) -> Curve:
-        context = self.context_ms_per_kv_token * self.verify["kv_tokens_read"].to_numpy()
-        sizes, ms = self.verify["batch_tokens"].to_numpy(), self.verify["ms"].to_numpy()
-        return Curve(sizes, ms - context, self.lookup, self.capture_limit)
+        points = self.verify_points
+        sizes, ms = points["batch_tokens"].to_numpy(), points["ms"].to_numpy()
+        return Curve(sizes, ms, self.lookup, self.capture_limit)
 
     @cached_property
     def _draft(self) -> DraftCost | None:

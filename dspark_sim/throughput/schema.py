@@ -85,7 +85,11 @@ def _key_error(error: ValidationError, where: str) -> UserError:
 
 @dataclass(frozen=True)
 class TableSpec:
-    """The columns of one table: `sizes` strictly increasing within equal `groups`, `ms` a cost."""
+    """The columns of one table: `sizes` strictly increasing within equal `groups`, `ms` a cost.
+
+    Rows of the same size may differ in the columns `ties`, and rise by them. Columns that are
+    `sparse` are not filled in where a table lacks them.
+    """
 
     name: str
     sizes: str
@@ -93,6 +97,8 @@ class TableSpec:
     whole: tuple[str, ...] = ()
     optional: tuple[str, ...] = ()
     free: bool = True
+    ties: tuple[str, ...] = ()
+    sparse: tuple[str, ...] = ()
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -102,18 +108,21 @@ class TableSpec:
     @property
     def columns(self) -> tuple[str, ...]:
         """All columns, in the order in which they are written."""
-        extras = [name for name in self.optional if name not in ("p10_ms", "p90_ms", "n")]
-        spread = [name for name in ("p10_ms", "p90_ms", "n") if name in self.optional]
-        return (self.sizes, *self.groups, *extras, "ms", *spread)
+        extras = [name for name in self.optional if name not in _AFTER_MS]
+        after = [name for name in _AFTER_MS if name in self.optional]
+        return (self.sizes, *self.groups, *extras, "ms", *after)
 
 
 _SPREAD = ("p10_ms", "p90_ms", "n")
+_AFTER_MS = (*_SPREAD, "roofline_ms")
 VERIFY = TableSpec(
     "verify",
     "batch_tokens",
-    whole=("batch_tokens", "kv_tokens_read", "n"),
-    optional=("kv_tokens_read", *_SPREAD),
+    whole=("batch_tokens", "num_requests", "kv_tokens_read", "n"),
+    optional=("num_requests", "kv_tokens_read", *_SPREAD, "roofline_ms"),
     free=False,
+    ties=("num_requests", "kv_tokens_read"),
+    sparse=("num_requests", "roofline_ms"),
 )
 DRAFT = TableSpec(
     "draft",
@@ -160,22 +169,25 @@ def check_table(frame: pd.DataFrame, spec: TableSpec, place: Place) -> pd.DataFr
     check_columns(list(frame.columns), spec, place.where)
     if frame.empty:
         raise UserError(f"{place.where}: the table is empty; it needs at least one measured row")
-    full = frame.reindex(columns=list(spec.columns)).reset_index(drop=True)
-    blank = {column: 0 for column in spec.optional if column in spec.whole}
+    columns = [name for name in spec.columns if name in frame or name not in spec.sparse]
+    whole = [name for name in spec.whole if name in columns]
+    full = frame.reindex(columns=columns).reset_index(drop=True)
+    blank = {column: 0 for column in spec.optional if column in whole}
     full = full.astype("float64").fillna(blank)
     _check_values(full, spec, place)
     _check_order(full, spec, place)
-    return full.astype(dict.fromkeys(spec.whole, "int64"))
+    return full.astype(dict.fromkeys(whole, "int64"))
 
 
 def _check_values(frame: pd.DataFrame, spec: TableSpec, place: Place) -> None:
-    for column in spec.columns:
+    for column in frame.columns:
         if column in ("p10_ms", "p90_ms"):
             continue
         values = frame[column].to_numpy()
-        whole, positive = column in spec.whole, column == "ms" and not spec.free
-        least = int(column in (spec.sizes, *spec.groups))
+        whole, least = column in spec.whole, int(column in (spec.sizes, *spec.groups))
+        positive = (column == "ms" and not spec.free) or column == "roofline_ms"
         good = np.isfinite(values) & (values > 0 if positive else values >= least)
+        good |= np.isnan(values) & (column == "roofline_ms")
         good &= (values == np.floor(values)) | (not whole)
         if not good.all():
             row = int(np.argmin(good))
@@ -183,6 +195,12 @@ def _check_values(frame: pd.DataFrame, spec: TableSpec, place: Place) -> None:
             rule = "above 0" if positive else f"of at least {least}"
             raise UserError(
                 f"{place.row(row)}: {column} must be {kind} {rule}, got {values[row]:g}"
+            )
+    if {"num_requests", "batch_tokens"} <= set(frame.columns):
+        bad = (frame["num_requests"] > frame["batch_tokens"]).to_numpy()
+        if bad.any():
+            raise UserError(
+                f"{place.row(int(np.argmax(bad)))}: num_requests must not be more than batch_tokens"
             )
     if "p10_ms" in spec.columns:
         bad = ((frame["p10_ms"] > frame["ms"]) | (frame["p90_ms"] < frame["ms"])).to_numpy()
@@ -192,13 +210,17 @@ def _check_values(frame: pd.DataFrame, spec: TableSpec, place: Place) -> None:
 
 
 def _check_order(frame: pd.DataFrame, spec: TableSpec, place: Place) -> None:
+    """Check that rows rise by size and, among equal sizes, by what tells them apart."""
+    keys = [spec.sizes, *(name for name in spec.ties if name in frame)]
     groups = frame.groupby(list(spec.groups), sort=False) if spec.groups else [((), frame)]
     for _, rows in groups:
-        values = rows[spec.sizes].to_numpy()
-        bad = np.flatnonzero(np.diff(values) <= 0)
+        steps = np.diff(rows[keys].to_numpy(), axis=0)
+        first = steps[np.arange(len(steps)), np.argmax(steps != 0, axis=1)]
+        bad = np.flatnonzero(first <= 0)
         if len(bad):
-            row, before, value = int(rows.index[bad[0] + 1]), values[bad[0]], values[bad[0] + 1]
+            at = int(bad[0])
+            fallen = int(np.argmax(steps[at] != 0)) if steps[at].any() else 0
+            key, row = keys[fallen], int(rows.index[at + 1])
+            before, value = rows[key].iloc[at], rows[key].iloc[at + 1]
             fault = "is given twice" if value == before else f"comes after {before:.0f}"
-            raise UserError(
-                f"{place.row(row)}: {spec.sizes} {value:.0f} {fault}; rows must rise by it"
-            )
+            raise UserError(f"{place.row(row)}: {key} {value:.0f} {fault}; rows must rise by it")

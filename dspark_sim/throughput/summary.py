@@ -8,6 +8,8 @@ import numpy as np
 import pandas as pd
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from dspark_sim.throughput.profile import EngineProfile
 
 
@@ -34,7 +36,7 @@ def summarize_profile(
     at = _sizes(profile)
     length = default_draft_len(profile) if draft_len is None else draft_len
     rate = profile.steps_per_second(at, num_requests, length)
-    measured = profile.verify.set_index("batch_tokens").reindex(at)
+    measured = profile.verify_points.set_index("batch_tokens").reindex(at)
     return pd.DataFrame(
         {
             "batch_tokens": at,
@@ -49,9 +51,41 @@ def summarize_profile(
     )
 
 
+def compare_profiles(
+    profiles: Sequence[EngineProfile], num_requests: int | None = None
+) -> pd.DataFrame:
+    """Return step times (ms, zero context) of several profiles at powers of two.
+
+    Columns: batch_tokens and one per profile, NaN outside its verify table.
+    """
+    last = max(profile.token_range[1] for profile in profiles)
+    at = 2 ** np.arange(last.bit_length())
+    table = pd.DataFrame({"batch_tokens": at})
+    for profile in profiles:
+        length = default_draft_len(profile) if num_requests else 0
+        held = num_requests or 0
+        inside = ~profile.outside_verify(at)
+        column = np.full(len(at), np.nan)
+        column[inside] = profile.step_ms(held, at[inside], 0, held, length)
+        table[profile.name] = column
+    return table
+
+
 def default_draft_len(profile: EngineProfile) -> int:
     """Return the longest draft length that was measured; 0 without a draft table."""
     return 0 if profile.draft is None else int(profile.draft["draft_len"].max())
+
+
+def find_dips(profile: EngineProfile, least: float = 0.02) -> np.ndarray:
+    """Return the sizes that cost less than the next smaller one, by more than `least`.
+
+    Dips are real: a larger batch may get a better kernel tile. Captured and eager sizes are
+    compared among themselves.
+    """
+    points = profile.verify_points
+    sizes, ms = points["batch_tokens"].to_numpy(), points["ms"].to_numpy()
+    same = np.diff(profile.regime(sizes) == "eager") == 0
+    return np.asarray(sizes[1:][same & (ms[1:] < (1.0 - least) * ms[:-1])])
 
 
 def _sizes(profile: EngineProfile) -> np.ndarray:
