@@ -80,12 +80,12 @@ def test_temperatures_are_fitted_on_the_other_requests_only():
     np.testing.assert_array_equal(test.request, held_out.request)
 
 
-def test_rounds_start_after_the_bonus_token_and_anew_with_each_request():
+def test_rounds_start_at_position_1_and_after_each_bonus_token():
     accepted, request = np.array([2, 0, 0, 1, 5, 0, 0, 3, 1]), np.array([1] * 6 + [2] * 3)
     rounds = Blocks(np.arange(9.0)[:, None], accepted, request).rounds()
-    assert rounds.confidence[:, 0].tolist() == [0, 3, 5, 6, 7]
-    assert rounds.accepted.tolist() == [2, 1, 0, 0, 3]
-    assert rounds.request.tolist() == [1, 1, 1, 2, 2]
+    assert rounds.confidence[:, 0].tolist() == [1, 2, 3, 5, 7]
+    assert rounds.accepted.tolist() == [0, 0, 1, 0, 3]
+    assert rounds.request.tolist() == [1, 1, 1, 1, 2]
 
 
 def test_rounds_of_a_law_return_the_published_rates():

@@ -9,6 +9,9 @@ from model_nano import EVERY_DRAFTER, nano_drafter, nano_target, prompts  # noqa
 from model_toy import DRAFT_TABLE, TARGET_TABLE, ToyDrafter, ToyTarget  # noqa: E402
 
 from dspark_sim.acceptance import read_recording, write_recording  # noqa: E402
+from dspark_sim.acceptance.calibration import Blocks  # noqa: E402
+from dspark_sim.acceptance.ratio import ratio_with_error  # noqa: E402
+from dspark_sim.acceptance.replay import replay as replay_blocks  # noqa: E402
 from dspark_sim.model.generate import Decoding, generate  # noqa: E402
 from dspark_sim.model.record import (  # noqa: E402
     Response,
@@ -17,7 +20,6 @@ from dspark_sim.model.record import (  # noqa: E402
     record,
     record_response,
     recording_metadata,
-    replayed_steps,
 )
 from dspark_sim.model.speculate import speculate  # noqa: E402
 
@@ -28,16 +30,11 @@ def response(number: int, answer: list[int]) -> Response:
     return Response(str(number), "", (0,), tuple(answer))
 
 
-def ratio(tokens: list[int], steps: list[int]) -> tuple[float, float]:
-    """Tokens per step of many requests with its standard error."""
-    n, d = np.array(tokens, float), np.array(steps, float)
-    r = n.sum() / d.sum()
-    return r, np.std(n - r * d, ddof=1) / np.sqrt(len(n)) / d.mean()
-
-
 def replay(accepted: list[np.ndarray], verify_len: int) -> tuple[float, float]:
-    pairs = [replayed_steps(a, verify_len) for a in accepted]
-    return ratio([t for _, t in pairs], [s for s, _ in pairs])
+    response = np.repeat(np.arange(len(accepted)), [len(a) for a in accepted])
+    unused = np.zeros((len(response), GAMMA))
+    rounds = replay_blocks(Blocks(unused, np.concatenate(accepted), response), verify_len)
+    return rounds.acceptance_length()
 
 
 @pytest.fixture(scope="module")
@@ -50,12 +47,10 @@ def true_length(verify_len: int) -> tuple[float, float]:
     result = speculate(
         ToyTarget(), ToyDrafter(), [[0]] * REQUESTS, Decoding(LENGTH + 8, seed=2), verify_len
     )
-    tokens, steps = [0] * REQUESTS, [0] * REQUESTS
-    for r in result.records:
-        if r.position < LENGTH:
-            tokens[r.request] += r.accepted + 1
-            steps[r.request] += 1
-    return ratio(tokens, steps)
+    rounds = [r for r in result.records if r.position < LENGTH]
+    return ratio_with_error(
+        np.array([1.0 + r.accepted for r in rounds]), np.array([r.request for r in rounds])
+    )
 
 
 def naive_match(y: list[int], rng: np.random.Generator) -> np.ndarray:

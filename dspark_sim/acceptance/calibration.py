@@ -10,6 +10,7 @@ import numpy as np
 from dspark_sim.acceptance.mixture import MixedAcceptance
 from dspark_sim.acceptance.recorded import RecordedAcceptance
 from dspark_sim.acceptance.reliability import NUM_BINS, calibration_metrics
+from dspark_sim.acceptance.replay import where_rounds_begin
 from dspark_sim.acceptance.temperature import SequentialTemperatureScaling
 from dspark_sim.core import UserError
 
@@ -53,14 +54,10 @@ class Blocks:
     def rounds(self) -> Blocks:
         """Return only the blocks drafted when each is verified whole: the next after the bonus.
 
-        Published rates and lengths count these. Every request's blocks must be there, in order.
+        Published rates and lengths count these. The first begins at output position 1; every
+        request's blocks must be there, in order from position 0.
         """
-        drafted = np.r_[True, self.request[1:] != self.request[:-1]]
-        for block, accepted in enumerate(self.accepted.tolist()):
-            after = block + accepted + 1
-            if drafted[block] and after < len(drafted):
-                drafted[after] |= self.request[after] == self.request[block]
-        return self._where(drafted)
+        return self._where(where_rounds_begin(self.request, self.accepted))
 
     def _where(self, rows: NDArray[np.bool_]) -> Blocks:
         return Blocks(self.confidence[rows], self.accepted[rows], self.request[rows])

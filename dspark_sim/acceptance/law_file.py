@@ -55,7 +55,7 @@ def read_law(path: str | Path) -> ParametricAcceptance:
         values = _LawFile.model_validate(keys).model_dump(exclude={"notes"})
     except ValidationError as error:
         raise _fault(error, path) from None
-    law = {key: tuple(v) if isinstance(v, list) else v for key, v in values.items()}
+    law: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in values.items()}
     try:
         return ParametricAcceptance(**law)
     except UserError as error:

@@ -101,13 +101,20 @@ def replay(blocks: Blocks, verify_len: int | Ints | None = None) -> Rounds:
     accepted = np.minimum(blocks.accepted, verified)
     starts = np.flatnonzero(np.diff(blocks.request, prepend=-1))
     position = np.arange(count) - np.repeat(starts, np.diff(starts, append=count))
-    begins = np.zeros(count, dtype=bool)
-    at, ends = starts + 1, np.append(starts[1:], count)
+    every = Rounds(blocks.request, position, verified, accepted, gamma)
+    return every._where(where_rounds_begin(blocks.request, accepted))
+
+
+def where_rounds_begin(response: Ints, accepted: Ints) -> NDArray[np.bool_]:
+    """Return a mask (n,): blocks that are drafted when each round commits `accepted` (n,) + 1."""
+    starts = np.flatnonzero(np.diff(response, prepend=-1))
+    begins = np.zeros(len(response), dtype=bool)
+    at, ends = starts + 1, np.append(starts[1:], len(response))
     while (alive := at < ends).any():
         at, ends = at[alive], ends[alive]
         begins[at] = True
         at = at + 1 + accepted[at]
-    return Rounds(blocks.request, position, verified, accepted, gamma)._where(begins)
+    return begins
 
 
 def threshold_lengths(confidence: NDArray[np.float64], threshold: float) -> Ints:

@@ -188,15 +188,3 @@ def recording_metadata(
         "origin": f"recorded: {name} against {model.config.name}, T = {c.temperature:g}",
         **more,
     }
-
-
-def replayed_steps(accepted: np.ndarray, verify_len: int) -> tuple[int, int]:
-    """Return (target passes, tokens) of one response replayed with a fixed verify length.
-
-    The first block starts at output position 1: position 0 comes from the prefill.
-    """
-    position, steps = 1, 0
-    while position < len(accepted):
-        position += 1 + min(int(accepted[position]), verify_len)
-        steps += 1
-    return steps, position - 1
