@@ -27,7 +27,7 @@ def test_a_panel_shows_the_diagonal_and_the_bins_before_and_after(fitted):
                 (before, test.confidence),
                 (after, scaling.apply(test.confidence)),
             ):
-                bins = reliability_table(values, test.accepted, position)
+                bins = reliability_table(values, test.accepted, position).query("count >= 10")
                 assert line.get_xydata().tolist() == bins[["predicted", "observed"]].values.tolist()
             texts = [text.get_text() for text in ax.get_legend().get_texts()]
             assert [text.split()[-1] for text in texts] == ["before", "after"]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 POSITIONS = (1, 3, 5, 7)
 """Draft positions that arXiv 2607.05147 shows in Fig. 6."""
 BEFORE, AFTER = ("before", "#D55E00", "o", "--"), ("after", "#0072B2", "s", "-")
+FEW = 10
+"""Bins of fewer blocks are not drawn; the ECE counts them."""
 _AREA = 180.0  # square points that all blocks together have
 
 
@@ -59,8 +61,8 @@ def plot_reliability(
 ) -> Sequence[Axes]:
     """Draw one panel per position: below the diagonal the drafter is over-confident.
 
-    A point is a bin of width 0.05, its area the share of blocks in it; ECE in percent, T the
-    position's temperature.
+    A point is a bin of width 0.05, its area the share of blocks in it; bins of few blocks are left
+    out. ECE in percent, T the position's temperature.
     """
     table = compare_calibration(blocks, scaling).set_index("position")
     calibrated = scaling.apply(blocks.confidence)
@@ -74,12 +76,13 @@ def plot_reliability(
         ax.set_xlabel("Predicted survival")
         finish(ax, f"Position {position}: T = {row['temperature']:.2f}, AUC {row['auc_after']:.3f}")
         ax.legend(loc="upper left", frameon=False, handlelength=2.2, borderaxespad=0.1)
-    axes[0].set_ylabel("Observed acceptance of the prefix")
+    axes[0].set_ylabel(f"Observed acceptance of the prefix\n(bins of {FEW} blocks or more)")
     return axes
 
 
 def _draw_bins(ax: Axes, bins: pd.DataFrame, look: tuple[str, str, str, str], label: str) -> None:
     _, colour, marker, line = look
+    bins = bins[bins["count"] >= FEW]
     x, y, count = (bins[name].to_numpy(dtype=float) for name in ("predicted", "observed", "count"))
     ax.plot(
         x, y, line, color=colour, marker=marker, markersize=2.5, linewidth=1.1, alpha=0.8,
