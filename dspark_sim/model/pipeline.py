@@ -99,7 +99,7 @@ RECIPES = {
     SMOLLM2: Recipe(
         model_config(SMOLLM2),
         None,
-        TrainConfig(steps=260, anchors=64, warmup=15, bf16=True, save_every=20),
+        TrainConfig(steps=800, anchors=64, warmup=15, bf16=True, save_every=20),
         answers_per_domain=480,
         held_out_answers=32,
         temperatures=(1.0, 0.7),
