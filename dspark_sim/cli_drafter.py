@@ -108,7 +108,7 @@ def drafter_latency(
 ) -> None:
     """Time a batch's drafts by length, beside the target pass that verifies them.
 
-    dspark-sim drafter latency dspark-markov dspark-rnn dflash eagle3 --out latency.png
+    dspark-sim drafter latency dspark-markov dflash eagle3 --out latency.png
     """
     lengths = [int(k) for k in expand_range(draft_len, "--draft-len")]
     table = _room("latency").latency_table(drafters, target, lengths, requests, context, weights)
