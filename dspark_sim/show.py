@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from dspark_sim.model.measure import Measured
     from dspark_sim.study import Comparison
 
 
@@ -56,6 +57,24 @@ def report_drafters(comparison: Comparison, out: Path | None, as_json: bool) -> 
     print(format_drafters(comparison))
     if out is not None:
         print(f"tables: {out / 'acceptance_length.csv'}, …   picture: {out / 'conditional.png'}, …")
+
+
+def report_measured(measured: Measured, out: Path, as_json: bool) -> None:
+    """Print what a measured profile says of steps, and how far it can be trusted."""
+    from dspark_sim.throughput import summarize_profile
+
+    profile = measured.profile
+    table = summarize_profile(profile)
+    if as_json:
+        header = {key: value for key, value in profile.header().items() if key != "provenance"}
+        about = {**header, "provenance": profile.provenance, "steps": records(table)}
+        print(json.dumps({**about, "checks": records(measured.checks)}, indent=2))
+        return
+    print(brief(table))
+    for key in ("machine", "attention", "roofline", "additive", "checks", "noise", "drift"):
+        print(f"{key}: {profile.provenance[key]}")
+    note(f"left out: {profile.provenance['left_out']}")
+    note(f"wrote profile '{profile.name}' to {out}")
 
 
 def print_summary(identity: dict[str, Any], summary: dict[str, Any]) -> None:
