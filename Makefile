@@ -19,7 +19,7 @@ demo: $(CORE)/.ready  ## core packages only: policies on a Pareto picture, in de
 	$(CORE)/bin/dspark-sim demo --out demo-out
 
 test: $(DEV)/.ready  ## the default tests (under 5 minutes on 2 cores)
-	$(DEV)/bin/python -m pytest
+	OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest --numprocesses 2 --dist worksteal
 
 lint: $(DEV)/.ready  ## ruff and mypy --strict
 	$(DEV)/bin/ruff check .

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from dspark_sim import options as opt
 from dspark_sim import show
 from dspark_sim.config import with_settings
+from dspark_sim.core import UserError
 
 profile_app = typer.Typer(no_args_is_help=True, help="Engine throughput profiles.")
 
@@ -92,6 +93,81 @@ def profile_compare(
     for profile in profiles if additive else []:
         print(f"{profile.name}: {additive_form(profile).report()}")
     print(f"picture: {written[0]}")
+
+
+@profile_app.command("measure")
+def profile_measure(
+    out: Annotated[Path, typer.Option("--out", help="Profile folder to write.")],
+    model: Annotated[
+        str | None,
+        typer.Option("--model", help="smollm2-135m, qwen3-8b, llama3.1-8b, small-moe, …"),
+    ] = None,
+    device: Annotated[str, typer.Option("--device", help="cpu or cuda.")] = "cpu",
+    quick: Annotated[bool, typer.Option("--quick", help="Few points: under a minute.")] = False,
+    max_seconds: Annotated[
+        float, typer.Option("--max-seconds", help="Of the run; what does not fit is left out.")
+    ] = 0.0,
+    dtype: Annotated[
+        str, typer.Option("--dtype", help="float32, bfloat16, float16; default: the device's.")
+    ] = "",
+    contexts: Annotated[
+        str | None, typer.Option("--contexts", help="KV tokens of a request; the main one first.")
+    ] = None,
+    max_requests: Annotated[
+        int, typer.Option("--max-requests", help="Most requests at once.", **opt.WHOLE)
+    ] = 0,
+    num_speculative_tokens: opt.Gamma = None,
+    capture_limit: Annotated[
+        int, typer.Option("--capture-limit", help="Largest CUDA graph, in tokens.", **opt.WHOLE)
+    ] = 1024,
+    layers: Annotated[
+        int, typer.Option("--layers", help="Run so many and scale up.", **opt.WHOLE)
+    ] = 0,
+    drafter: Annotated[
+        str, typer.Option("--drafter", help="Whose cost draft.csv holds: block, autoregressive.")
+    ] = "block",
+    timings: Annotated[
+        Path | None,
+        typer.Option("--timings", help="Take these timings instead of measuring (timings.json)."),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the profile; default: the folder's.")
+    ] = None,
+    seed: opt.Seed = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Time a real model's forward on this machine and write it as a profile.
+
+    dspark-sim profile measure --model smollm2-135m --quick --out mine
+    """
+    from dspark_sim.model.measure import measure_profile, read_timings, write_measured
+
+    if (model is None) == (timings is None):
+        raise UserError("give --model NAME to measure, or --timings FILE to convert; one of them")
+    if timings is not None:
+        measured = write_measured(read_timings(timings), out, name, drafter)
+    else:
+        from dspark_sim.study import stage_bar
+
+        settings = _timing_settings(
+            model=model, device=device, dtype=dtype, quick=quick, max_seconds=max_seconds,
+            contexts=tuple(opt.whole_numbers(contexts, "--contexts")), layers=layers,
+            max_requests=max_requests, draft_len=num_speculative_tokens or 7,
+            capture_limit=capture_limit, seed=seed or 0,
+        )  # fmt: skip
+        with stage_bar() as progress:
+            measured = measure_profile(settings, out, name, drafter, progress)
+    show.report_measured(measured, out, as_json)
+
+
+def _timing_settings(**given: Any) -> Any:
+    try:
+        from dspark_sim.model.timing import Settings
+    except ModuleNotFoundError as error:
+        raise UserError(
+            f"'{error.name}' is missing: measuring needs pip install 'dspark-sim[model]'"
+        ) from None
+    return Settings(**given)
 
 
 @profile_app.command("import")

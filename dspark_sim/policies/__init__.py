@@ -184,7 +184,7 @@ def _is_module(name: str) -> bool:
         sys.path.insert(0, str(Path.cwd()))
     if not all(part.isidentifier() for part in name.split(".")):
         return False
-    return "." in name or importlib.util.find_spec(name) is not None
+    return "." in name or name in sys.modules or importlib.util.find_spec(name) is not None
 
 
 def _imported(module_name: str, attribute: str, num_speculative_tokens: int) -> Policy:

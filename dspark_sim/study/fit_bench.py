@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,8 @@ from dspark_sim.throughput.step_fit import LEVEL
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from dspark_sim.throughput.bench_results import BenchResults
     from dspark_sim.throughput.formats import ImportOptions
@@ -61,23 +63,25 @@ class BenchFit:
                 "no acceptance lengths are reported: step time and acceptance are not told apart, "
                 "only their ratio; use the two fitted parts together, for predictions"
             )
-        if len(self.held_out):
-            lines += [self._between(K, "k"), self._between("batch_tokens", "batch tokens")]
+        for column, name in ((K, "k"), (C, "c"), ("batch_tokens", "batch tokens")):
+            if len(self.held_out):
+                lines += self._between(column, name)
         return lines
 
-    def _between(self, column: str, name: str) -> str:
-        """Say whether the points held out lie between those that were fitted."""
+    def _between(self, column: str, name: str) -> list[str]:
+        """Say whether the points held out lie between those that were fitted, or beyond."""
         inside = np.unique(self.fitted[column])
         values = np.unique(self.held_out[column])
         new = values[~np.isin(values, inside)]
-        beyond = new[(new < inside[0]) | (new > inside[-1])]
-        shown = ", ".join(f"{value:,}" for value in new[:8]) + (" …" if len(new) > 8 else "")
-        if not len(new):
-            return f"held out: every {name} occurs among the fitted points"
-        if len(beyond):
-            return f"held out: {name} {shown} is extrapolation beyond {inside[0]}..{inside[-1]:,}"
-        fitted = ", ".join(f"{value:,}" for value in inside)
-        return f"held out: {name} {shown} is interpolation between the fitted {fitted}"
+        outside = (new < inside[0]) | (new > inside[-1])
+        return [
+            f"held out: {name} = {_listed(part)} is {how} the fitted {name} = {_listed(inside)}"
+            for part, how in (
+                (new[~outside], "interpolation between"),
+                (new[outside], "extrapolation beyond"),
+            )
+            if len(part)
+        ]
 
 
 def fit_bench(
@@ -121,8 +125,9 @@ def write_fit(found: BenchFit, folder: str | Path, options: ImportOptions) -> li
     target = Path(folder)
     if target.is_dir() and any(target.iterdir()) and not (target / "profile.toml").is_file():
         raise UserError(f"{target}: holds other files; --out must be new or a profile's folder")
-    source = "; ".join(dict.fromkeys(found.results.points["source"]))
-    profile = fitted_profile(found.fit, options, f"benchmark results: {source}")
+    keys = {"model": found.results.model} if found.results.model else {}
+    options = replace(options, keys={**keys, **options.keys})
+    profile = fitted_profile(found.fit, options, _source(found))
     with whole_file(target) as aside:
         write_profile(profile, aside)
         if found.fit.model.max_draft_len:
@@ -133,6 +138,14 @@ def write_fit(found: BenchFit, folder: str | Path, options: ImportOptions) -> li
         save_fit(found, aside / "fit.png", profile.name)
         names = sorted(path.name for path in aside.iterdir())
     return [target / name for name in names]
+
+
+def _source(found: BenchFit) -> str:
+    files = found.results.files
+    shown = ", ".join(files[:6]) + (f" and {len(files) - 6} more" if len(files) > 6 else "")
+    lengths = ", ".join(str(k) for k in sorted(found.fitted[K].unique()))
+    unseen = f"; {len(found.held_out)} others were held out" if len(found.held_out) else ""
+    return f"benchmark results {shown}: {len(found.fitted)} at k = {lengths}{unseen}"
 
 
 def fitted_law(fit: StepFit, name: str) -> tuple[ParametricAcceptance, dict[str, str]]:
@@ -201,6 +214,13 @@ def errors(table: pd.DataFrame) -> dict[str, Any]:
             found |= {f"{key}_mean_pct": float(size.mean()), f"{key}_max_pct": float(size.max())}
     inside = table["tok_s_user"].between(table["low_tok_s_user"], table["high_tok_s_user"])
     return {**found, "inside_interval": int(inside.sum())}
+
+
+def _listed(values: NDArray[np.int64]) -> str:
+    """Write a few numbers in full, many by their ends."""
+    if len(values) <= 6:
+        return ", ".join(f"{value}" for value in values)
+    return f"{values[0]}, {values[1]}, … {values[-1]} ({len(values)} values)"
 
 
 def _held_out(points: pd.DataFrame, rules: Sequence[str]) -> pd.Series[bool]:

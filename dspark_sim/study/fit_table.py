@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dspark_sim.study.fit_bench import C, K, errors
 
@@ -40,7 +40,7 @@ def format_fit(found: BenchFit) -> str:
         ]
     parts += ["step time θ(M), ms, 95 % intervals", _text(fit.theta(fit.knots()))]
     most = int(fit.points[C].max())
-    costs = {"request term α": fit.requests([1, most])}
+    costs = {"request term α": fit.requests([1, most])} if fit.model.per_request else {}
     if fit.model.draft_power is not None:
         longest = fit.model.max_draft_len
         costs[f"draft of {longest}"] = fit.draft([1, most], longest)
@@ -95,8 +95,9 @@ def _span(table: pd.DataFrame, row: int) -> str:
 
 
 def _text(table: pd.DataFrame) -> str:
-    formats = {
-        column: ("{:+.1f}" if "error" in column else "{:,.4g}").format
-        for column in table.select_dtypes("floating")
+    formats: dict[str, Any] = {
+        str(column): ("{:+.1f}" if "error" in str(column) else "{:,.4g}").format
+        for column in table
+        if table[column].dtype.kind == "f"
     }
     return str(table.to_string(index=False, formatters=formats, na_rep="-"))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,7 +15,7 @@ from dspark_sim.study.figure import (
     mark_values,
     write_figure,
 )
-from dspark_sim.study.fit_bench import C, K
+from dspark_sim.study.fit_bench import C, K, errors
 from dspark_sim.study.style import policy_styles
 
 if TYPE_CHECKING:
@@ -33,13 +33,21 @@ _BLUE, _GREY = "#0072B2", "#555555"
 def save_fit(found: BenchFit, path: str | Path, title: str | None = None) -> list[Path]:
     """Draw rates and their errors over concurrency, and θ(M); write PNG and SVG."""
     with house_figure(12.0, 4.6) as figure:
-        left, right = figure.subfigures(1, 2, width_ratios=[1.15, 1.0])
-        rates, wrong = left.subplots(2, 1, sharex=True, height_ratios=[2.2, 1.0])
-        plot_rates(found, rates, wrong)
-        plot_theta(found, right.subplots())
-        if title:
-            figure.suptitle(title)
+        grid = figure.add_gridspec(2, 2, height_ratios=[2.2, 1.0])
+        rates = figure.add_subplot(grid[0, 0])
+        plot_rates(found, rates, figure.add_subplot(grid[1, 0], sharex=rates))
+        plot_theta(found, figure.add_subplot(grid[:, 1]))
+        figure.suptitle(_title(found, title), x=0.01, ha="left")
         return write_figure(figure, path)
+
+
+def _title(found: BenchFit, name: str | None) -> str:
+    parts = []
+    for table, what in ((found.fitted, "fitted"), (found.held_out, "held out")):
+        if len(table):
+            error = errors(table)["tok_s_user_mean_pct"]
+            parts.append(f"{len(table)} results {what}, mean error {error:.1f} %")
+    return (f"{name}: " if name else "") + "; ".join(parts)
 
 
 def plot_rates(found: BenchFit, ax: Axes, below: Axes) -> None:
@@ -57,6 +65,7 @@ def plot_rates(found: BenchFit, ax: Axes, below: Axes) -> None:
     log_scale(ax)
     ax.set_ylabel("tok/s/user (line: fitted)")
     finish(ax, "Measured against fitted")
+    ax.tick_params(labelbottom=False)
     below.axhline(0.0, color=_GREY, linewidth=0.8)
     below.set_ylabel("error (%)")
     below.set_xlabel("Concurrency c (requests in flight)")
@@ -101,7 +110,7 @@ def _by_draft_len(found: BenchFit) -> Iterator[tuple[int, pd.DataFrame, PolicySt
         yield k, whole[whole[K] == k], styles[name]
 
 
-def _markers(look: PolicyStyle, held: bool, label: str) -> dict[str, object]:
+def _markers(look: PolicyStyle, held: bool, label: str) -> dict[str, Any]:
     return {
         "linestyle": "",
         "marker": look.marker,

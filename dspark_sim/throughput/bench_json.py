@@ -142,17 +142,14 @@ def _configured(result: JsonObject, concurrency: int) -> int | None:
             config = json.loads(config)
         except ValueError:
             raise UserError(f"{result.where(_CONFIG)} is no valid JSON") from None
-    nested = {f"{_CONFIG}.{key}": v for key, v in config.items()} if _is_object(config) else {}
+    inner = config if isinstance(config, dict) else {}
+    nested = {f"{_CONFIG}.{key}": value for key, value in inner.items()}
     for key in (f"{K}_per_batch_size", K):
         for name in (key, f"{_CONFIG}.{key}"):
             value = values.get(name, nested.get(name))
             if value is not None:
                 return _as_draft_len(value, concurrency, f"{result.path}: {name}")
     return 0 if _CONFIG in values and config is None else None
-
-
-def _is_object(value: Any) -> bool:
-    return isinstance(value, dict)
 
 
 def _as_draft_len(value: Any, concurrency: int, where: str) -> int:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from dspark_sim.throughput.formats.source import CsvRow
 
-_RATES = ("tok_s_user", "interactivity_tok_s_user", "tok/s/user")
+_RATES = ("tok_s_user_mean", "tok_s_user", "interactivity_tok_s_user", "tok/s/user")
 _TOTALS = ("output_tok_s", "throughput_tok_s", "tok_s_total", "output_throughput", "tok/s")
 _PLAIN = re.compile(r"none|no[-_ ]?spec(ulation)?|autoregressive")
 _FIXED = re.compile(r"(?:fixed|static)?[:_ -]?k?=?(\d+)")
@@ -41,12 +41,15 @@ class BenchResults:
         One row per closed loop, with the columns of `ClosedLoopResult`.
     left_out : tuple of str
         Policies of tables whose draft length is not fixed or not known.
+    files : tuple of str
+        Names of the files.
     model : str
         The model that the files agree on; empty where none names it.
     """
 
     points: pd.DataFrame
     left_out: tuple[str, ...] = ()
+    files: tuple[str, ...] = ()
     model: str = ""
 
 
@@ -92,9 +95,11 @@ def read_results(
     points = pd.DataFrame([vars(loop) for loop in loops], columns=columns)
     fixed = points[K] >= 0
     if not fixed.any():
-        raise UserError("there is no result whose draft length is fixed and known (--draft-len)")
+        hint = f", as in --draft-len '{points['source'].iloc[0]}=3'" if len(points) else ""
+        raise UserError(f"there is no result whose draft length is fixed and known{hint}")
     left_out = tuple(dict.fromkeys(points["source"][~fixed]))
-    return BenchResults(points[fixed].reset_index(drop=True), left_out, "".join(models))
+    files = tuple(Path(path).name for path in paths)
+    return BenchResults(points[fixed].reset_index(drop=True), left_out, files, "".join(models))
 
 
 class _Told:

@@ -45,6 +45,8 @@ class ClosedLoop:
         Longest k, hence how many acceptance rates there are.
     max_requests
         Largest concurrency; `scale_ms` is about what a step takes. Both only set units.
+    per_request
+        Whether there is a term α. With a single k, c and M rise together and θ takes it in.
     draft_power
         The draft's cost grows with k to this power: 0 for a block drafter, 1 for an
         autoregressive one. None: no such term, it is part of θ and α.
@@ -54,6 +56,7 @@ class ClosedLoop:
     max_draft_len: int
     max_requests: int
     scale_ms: float
+    per_request: bool
     draft_power: int | None
 
     @property
@@ -68,13 +71,13 @@ class ClosedLoop:
 
     @property
     def costs(self) -> slice:
-        """α and draft at the largest concurrency, and the draft of none, as shares of scale_ms."""
+        """Shares of scale_ms: α of the most requests, the draft of none and what the most add."""
         return slice(self.logits.stop, self.size)
 
     @property
     def size(self) -> int:
         """Number of parameters."""
-        return self.logits.stop + (1 if self.draft_power is None else 3)
+        return self.logits.stop + self.per_request + (0 if self.draft_power is None else 2)
 
     def start(self) -> Floats:
         """Return parameters to begin with."""
@@ -107,7 +110,7 @@ class ClosedLoop:
     def survival(self, parameters: Floats) -> tuple[Floats, Floats]:
         """Return P(first j drafts accepted), (K,), and its gradient (K, size)."""
         rates = expit(parameters[self.logits])
-        survival = np.cumprod(rates)
+        survival: Floats = np.cumprod(rates, dtype=np.float64)
         gradient = np.zeros((self.max_draft_len, self.size))
         gradient[:, self.logits] = np.tril(np.outer(survival, 1.0 - rates))
         return survival, gradient
@@ -122,12 +125,13 @@ class ClosedLoop:
         """Return rows (n, size) whose product with the parameters is α + draft in ms."""
         rows = np.zeros((len(requests), self.size))
         share = self.scale_ms * requests / self.max_requests
-        columns = [share]
+        columns = [share] * self.per_request
         if self.draft_power is not None:
             times = np.where(draft_len > 0, draft_len.astype(float) ** self.draft_power, 0.0)
             times = times / max(self.max_draft_len, 1) ** self.draft_power
             columns += [self.scale_ms * times, share * times]
-        rows[:, self.costs] = np.column_stack(columns)
+        for column, values in zip(range(self.size)[self.costs], columns, strict=True):
+            rows[:, column] = values
         return rows
 
     def step(self, parameters: Floats, requests: Floats, draft_len: Ints) -> tuple[Floats, Floats]:
@@ -149,8 +153,7 @@ class ClosedLoop:
     def prior(self, roughness: float) -> tuple[Floats, Floats]:
         """Return A and b: what is known beforehand is that A @ parameters - b is about (0, 1)."""
         identity = np.eye(self.size)
-        knots = np.column_stack([np.exp(self.knots)])[:, 0]
-        bend = np.diff(self.theta_rows(knots), 2, axis=0)
+        bend = np.diff(self.theta_rows(np.exp(self.knots)), 2, axis=0)
         bend /= roughness * (self._spacing / _LN2) ** 1.5
         logits = identity[self.logits]
         rates = [logits[:1] / _RATE, np.diff(logits, axis=0) / _RATE_STEP]

@@ -10,7 +10,7 @@ import numpy as np
 from dspark_sim.core import UserError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     import pandas as pd
     from numpy.typing import NDArray
@@ -65,7 +65,7 @@ class Evidence:
             log_rate=np.log(points["tok_s_user"].to_numpy(dtype=float)),
             log_length=np.log(np.where(draft_len > 0, length, np.nan)),
             given=dict(given),
-            survival=_mean_survival(points["position_rates"], longest),
+            survival=_mean_survival(points["position_rates"].tolist(), longest),
         )
 
     @property
@@ -119,7 +119,7 @@ class Evidence:
         return np.concatenate([b[0] for b in blocks]), np.concatenate([b[1] for b in blocks])
 
 
-def _mean_survival(rates: pd.Series[object], longest: int) -> Floats:
+def _mean_survival(rates: Sequence[object], longest: int) -> Floats:
     """Return the mean over results of each position's survival, NaN where none reports it."""
     rows = np.full((len(rates), longest), np.nan)
     for row, reported in zip(rows, rates, strict=True):

@@ -43,7 +43,7 @@ def fitted_profile(fit: StepFit, options: ImportOptions, source: str) -> EngineP
         "draft_in_verify": model.max_draft_len > 0 and tables.draft is None,
     }
     notes = {"source": source, **_notes(fit)}
-    return build_profile(Path(source), options, "benchmark results", tables, told, notes)
+    return build_profile(Path("fit"), options, "benchmark results", tables, told, notes)
 
 
 def _drafter(fit: StepFit) -> str:
@@ -75,7 +75,7 @@ def _verify(fit: StepFit) -> pd.DataFrame:
 
 def _requests(fit: StepFit, most: int) -> pd.DataFrame | None:
     table = fit.requests([1, most])
-    if table["ms"].iloc[-1] < _NOTHING * fit.model.scale_ms:
+    if table["ms"].iloc[-1] <= _NOTHING * fit.model.scale_ms:
         return None
     return table[["num_requests", "ms"]].round(6)
 

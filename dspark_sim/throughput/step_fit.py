@@ -18,7 +18,10 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 LEVEL = 0.95
-_NEAR = 0.25  # octaves from a measured batch size at which an unmeasured one is on its own
+# Beyond the measured sizes θ may do anything from staying to doubling with each octave: the
+# standard deviation of log θ is ln 2 / √12 per octave.
+_BEYOND = 0.2
+_NEAR = 0.125  # octaves from a measured batch size at which an unmeasured one is on its own
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +29,8 @@ class StepFit:
     """Step time and acceptance recovered from closed loops.
 
     Intervals hold with a probability of 95 %: Student's t with `degrees`, from the covariance of
-    the parameters; for a batch size that was not measured, `jump` is added.
+    the parameters; for a batch size that was not measured, `jump` is added, and for one beyond
+    those that were, far more.
 
     Attributes
     ----------
@@ -154,9 +158,11 @@ class StepFit:
         return half
 
     def _jump(self, sizes: Floats) -> Floats:
-        known = np.log2(self.measured_sizes())
-        octaves = np.abs(np.log2(sizes)[:, None] - known).min(axis=1)
-        jump: Floats = self.jump * np.minimum(octaves / _NEAR, 1.0)
+        """Return by how much a batch size may stray from the fit's line, relative, (n,)."""
+        known, at = np.log2(self.measured_sizes()), np.log2(sizes)
+        octaves = np.abs(at[:, None] - known).min(axis=1)
+        beyond = np.maximum(np.maximum(known[0] - at, at - known[-1]), 0.0)
+        jump: Floats = np.hypot(self.jump * np.minimum(octaves / _NEAR, 1.0), _BEYOND * beyond)
         return jump
 
     def _costs(self, count: Floats, rows: Floats, level: float = LEVEL) -> pd.DataFrame:
@@ -176,8 +182,8 @@ class StepFit:
         frame = self.points.dropna(subset=["output_tok_s"])
         if frame.empty:
             return np.full(len(requests), np.nan)
-        share = np.log(frame["output_tok_s"] / frame["concurrency"] / frame["tok_s_user"])
+        share = frame["output_tok_s"] / frame["concurrency"] / frame["tok_s_user"]
         mean = share.groupby(frame["concurrency"]).mean()
         at = np.log(mean.index.to_numpy(dtype=float))
-        kept: Floats = np.exp(np.interp(np.log(requests), at, mean.to_numpy()))
+        kept: Floats = np.interp(np.log(requests), at, mean.to_numpy())
         return kept
