@@ -142,7 +142,7 @@ def _checks(checks: pd.DataFrame) -> str:
     for name, chosen in named.items():
         rows = checks[chosen]
         if len(rows):
-            worst = rows.loc[rows["error"].abs().idxmax()]
+            worst = rows.iloc[int(rows["error"].abs().to_numpy().argmax())]
             told.append(
                 f"{name}: median error {rows['error'].abs().median():.1%}, largest "
                 f"{worst['error']:+.1%} at M = {worst['batch_tokens']} ({len(rows)} points)"
