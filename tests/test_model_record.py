@@ -5,7 +5,8 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra `model` (torch) is not installed")
 
 import numpy as np  # noqa: E402
-from model_nano import EVERY_DRAFTER, nano_drafter, nano_target, prompts  # noqa: E402
+from model_lively import lively_target  # noqa: E402
+from model_nano import EVERY_DRAFTER, nano_drafter, prompts  # noqa: E402
 from model_toy import DRAFT_TABLE, TARGET_TABLE, ToyDrafter, ToyTarget  # noqa: E402
 
 from dspark_sim.acceptance import read_recording, write_recording  # noqa: E402
@@ -106,7 +107,7 @@ def test_a_replayed_recording_has_the_acceptance_length_of_real_speculation(
 def test_greedy_replay_is_the_real_speculation_step_by_step(
     name: str, verify_len: int | None
 ) -> None:
-    target = nano_target()
+    target = lively_target()
     drafter = nano_drafter(name, target)
     if verify_len is not None and verify_len > drafter.gamma:
         pytest.skip("longer than the block")
@@ -151,7 +152,7 @@ def test_the_first_rejected_draft_comes_from_what_the_drafter_overrates() -> Non
 
 
 def test_a_recording_is_written_and_read_back(tmp_path) -> None:
-    target = nano_target()
+    target = lively_target()
     drafter = nano_drafter("dspark-markov", target)
     answers = generate(target, prompts(3), Decoding(20, seed=4))
     responses = [

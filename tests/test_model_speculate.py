@@ -7,6 +7,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="the extra `model` (torch) is not installed")
 
 import numpy as np  # noqa: E402
+from model_lively import lively_target  # noqa: E402
 from model_nano import EVERY_DRAFTER, nano_drafter, nano_target, prompts  # noqa: E402
 from scipy.stats import chi2_contingency  # noqa: E402
 
@@ -15,7 +16,7 @@ from dspark_sim.model.generate import Decoding, generate  # noqa: E402
 from dspark_sim.model.sampling import distribution, draw, residual, uniforms  # noqa: E402
 from dspark_sim.model.speculate import DraftView, speculate  # noqa: E402
 
-TARGET = nano_target()
+TARGET = lively_target()
 SMALL = nano_target(vocab_size=6, sharpness=4.0)
 REQUESTS = 4_000
 
