@@ -170,6 +170,88 @@ def _timing_settings(**given: Any) -> Any:
     return Settings(**given)
 
 
+@profile_app.command("probe")
+def profile_probe(
+    base_url: Annotated[
+        str, typer.Option("--base-url", help="OpenAI-compatible server, as http://127.0.0.1:8000.")
+    ],
+    out: Annotated[Path, typer.Option("--out", help="Profile folder to write.")],
+    model: Annotated[
+        str | None, typer.Option("--model", help="Its name there; default: the server's first.")
+    ] = None,
+    concurrency: Annotated[
+        str, typer.Option("--concurrency", help="Streams at once, one closed loop each.")
+    ] = "1..16",
+    output_tokens: Annotated[
+        int, typer.Option("--output-tokens", help="Of every answer.", **opt.WHOLE)
+    ] = 64,
+    steps: Annotated[
+        int, typer.Option("--steps", help="So many are enough for one load.", **opt.WHOLE)
+    ] = 200,
+    max_seconds: Annotated[
+        float, typer.Option("--max-seconds", help="Of the run; what does not fit is left out.")
+    ] = 120.0,
+    temperature: Annotated[float, typer.Option("--temperature", help="Of the requests.")] = 0.0,
+    num_speculative_tokens: Annotated[
+        int | None,
+        typer.Option(
+            "--num-speculative-tokens",
+            help="k, of a server that speculates but does not report it.",
+            **opt.WHOLE,
+        ),
+    ] = None,
+    name: Annotated[
+        str | None, typer.Option("--name", help="Name of the profile; default: the folder's.")
+    ] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", help="Key of profile.toml that a probe lacks, as in gpu=H100."),
+    ] = None,
+    as_json: opt.Json = False,
+) -> None:
+    """Time the steps of a running server from outside and write them as a profile.
+
+    dspark-sim profile probe --base-url http://127.0.0.1:8000 --out mine --set gpu=H100
+    """
+    from dspark_sim.throughput import (
+        ImportOptions,
+        ProbeSettings,
+        check_probe_output,
+        probe_server,
+        write_probe,
+    )
+
+    asked = ProbeSettings(
+        base_url, model, tuple(opt.whole_numbers(concurrency, "--concurrency")), output_tokens,
+        max_seconds, temperature, num_speculative_tokens, steps,
+    )  # fmt: skip
+    options = ImportOptions(name or out.name, with_settings({}, settings or []))
+    check_probe_output(out, options)
+    probed = probe_server(asked, show.note)
+    profile = write_probe(probed, out, options)
+    _report_probe(probed, profile, as_json)
+    show.note(f"wrote profile '{profile.name}' to {out}")
+    if probed.failure is not None:
+        measured = ", ".join(str(requests) for requests in probed.levels["num_requests"])
+        raise UserError(f"{probed.failure}; {out} keeps R = {measured}")
+
+
+def _report_probe(probed: Any, profile: Any, as_json: bool) -> None:
+    """Print the steps by load, and what stands beside them in the provenance."""
+    if as_json:
+        header = {key: value for key, value in profile.header().items() if key != "provenance"}
+        about = {**header, "provenance": profile.provenance}
+        about |= {"left_out": probed.left_out, "failure": probed.failure}
+        print(json.dumps({**about, "levels": show.records(probed.levels)}, indent=2))
+        return
+    print(show.brief(probed.levels))
+    for key in ("overhead", "speculation", "bundled"):
+        if key in profile.provenance:
+            print(f"{key}: {profile.provenance[key]}")
+    for reason in probed.left_out:
+        show.note(f"left out: {reason}")
+
+
 @profile_app.command("import")
 def profile_import(
     source: Annotated[Path, typer.Argument(help="SGLang, TensorRT-LLM, vLLM, …, by content.")],

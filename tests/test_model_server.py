@@ -300,6 +300,11 @@ def test_what_vllms_benchmark_sends_is_accepted(client: httpx.Client) -> None:
     assert events(client, "/v1/completions", body)[-1]["usage"]["completion_tokens"] == 3
 
 
+def test_small_chunks_are_not_held_back_to_be_sent_together() -> None:
+    with listen("127.0.0.1", 0) as listener:
+        assert listener.proto == socket.IPPROTO_TCP  # asyncio turns Nagle's algorithm off for it
+
+
 def test_an_engine_that_fails_ends_its_answers_with_an_error_and_the_server() -> None:
     service = new_service()
 

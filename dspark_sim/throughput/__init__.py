@@ -19,6 +19,8 @@ from dspark_sim.throughput.formats import (
     speculative_config,
 )
 from dspark_sim.throughput.plot import plot_profile
+from dspark_sim.throughput.probe import Probed, ProbeSettings, probe_server
+from dspark_sim.throughput.probe_report import check_probe_output, write_probe
 from dspark_sim.throughput.profile import EngineProfile
 from dspark_sim.throughput.step_fit import StepFit
 from dspark_sim.throughput.summary import compare_profiles, summarize_profile
@@ -30,9 +32,12 @@ __all__ = [
     "CostTables",
     "EngineProfile",
     "ImportOptions",
+    "ProbeSettings",
+    "Probed",
     "StepFit",
     "additive_form",
     "batch_size_schedule",
+    "check_probe_output",
     "compare_profiles",
     "export_profile",
     "fit_additive",
@@ -43,9 +48,11 @@ __all__ = [
     "load_profile",
     "plot_profile",
     "plot_profiles",
+    "probe_server",
     "read_results",
     "speculative_config",
     "summarize_profile",
     "with_additive",
+    "write_probe",
     "write_profile",
 ]
