@@ -247,7 +247,8 @@ def test_the_profile_of_a_probe_is_swept(folder):
     assert list(mine.verify["num_requests"]) == [1, 2]
     code, out, err = call(
         "sweep", "--profile", "./mine", "--trace", "synth:fixed,in=8,out=8", "--policy", "fixed:3",
-        "--concurrency", "1,2", "--requests", "8", "--prefill", "none", "--extend", "--json", "--jobs", "1",
+        "--concurrency", "1,2", "--requests", "8", "--prefill", "none", "--extend",
+        "--json", "--jobs", "1",
     )  # fmt: skip
     assert code == 0, err
     assert len(strict(out)) == 2
