@@ -156,6 +156,7 @@ def test_a_summary_that_lacks_metrics_counts_as_missing(finished, tmp_path, text
 
 KILLED = """
 import os, signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent does
 import pandas as pd
 from dspark_sim.config import Scenario
 from dspark_sim.study import sweep
