@@ -15,6 +15,9 @@ from dspark_sim.core import UserError
 
 profile_app = typer.Typer(no_args_is_help=True, help="Engine throughput profiles.")
 
+Name = Annotated[
+    str | None, typer.Option("--name", help="Name of the profile; default: the folder's.")
+]
 Additive = Annotated[
     bool, typer.Option("--additive", help="Also: where bias + α(R) + θ(M) + κ·KV is wrong.")
 ]
@@ -130,9 +133,7 @@ def profile_measure(
         Path | None,
         typer.Option("--timings", help="Take these timings instead of measuring (timings.json)."),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the profile; default: the folder's.")
-    ] = None,
+    name: Name = None,
     seed: opt.Seed = None,
     as_json: opt.Json = False,
 ) -> None:
@@ -200,9 +201,7 @@ def profile_probe(
             **opt.WHOLE,
         ),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the profile; default: the folder's.")
-    ] = None,
+    name: Name = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Key of profile.toml that a probe lacks, as in gpu=H100."),
@@ -259,9 +258,7 @@ def profile_import(
     format: Annotated[
         str | None, typer.Option("--format", help="Name of the format, if its content misleads.")
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the profile; default: the folder's.")
-    ] = None,
+    name: Name = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Key of profile.toml that the file lacks, as in gpu=H100."),
@@ -347,9 +344,7 @@ def profile_fit(
         list[str] | None,
         typer.Option("--hold-out", help="Predict instead of fit: k=5,6 or c=64; repeatable."),
     ] = None,
-    name: Annotated[
-        str | None, typer.Option("--name", help="Name of the profile; default: the folder's.")
-    ] = None,
+    name: Name = None,
     settings: Annotated[
         list[str] | None,
         typer.Option("--set", help="Key of profile.toml that results lack, as in gpu=H100."),

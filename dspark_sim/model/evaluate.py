@@ -89,8 +89,8 @@ def evaluate_drafters(
     what was verified). `policy` is fixed:K or threshold:TAU; the whole block by default.
     """
     if prompts < 1 or tokens < 2:
-        what, least = ("prompts", 1) if prompts < 1 else ("tokens", 2)
-        raise UserError(f"{what} must be {least} or more, got {min(prompts, tokens)}")
+        what, least, got = ("prompts", 1, prompts) if prompts < 1 else ("tokens", 2, tokens)
+        raise UserError(f"{what} must be {least} or more, got {got}")
     model, tokenizer = load_target(target, weights)
     trained = {name: load_drafter(name, model, weights) for name in drafters}
     rules = {
