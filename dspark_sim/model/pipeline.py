@@ -99,11 +99,11 @@ RECIPES = {
     SMOLLM2: Recipe(
         model_config(SMOLLM2),
         None,
-        TrainConfig(steps=800, anchors=64, warmup=15, bf16=True, save_every=20),
-        answers_per_domain=480,
+        TrainConfig(steps=600, anchors=64, warmup=15, bf16=True, save_every=20),
+        answers_per_domain=360,
         held_out_answers=32,
         temperatures=(1.0, 0.7),
-        texts_per_domain=500,
+        texts_per_domain=400,
         draft_vocab=4_096,
         half=True,
     ),
@@ -211,31 +211,40 @@ class Workshop:
 
     def answers(self, part: str) -> list[Answered]:
         """Return what drafters learn from (`train`) or are tried on (`held_out`)."""
-        path = self.work / f"answers_{part}.npz"
+        r, form, training = self.recipe, chat_format(self.name), part == "train"
+        documents = self.texts()[0 if training else 1]
+        count = r.answers_per_domain if training else r.held_out_answers
+        answers = [a for t in range(len(r.temperatures)) for a in self.own(part, t)]
+        if training:
+            tokenizer = load_target(self.name, self.weights)[1]
+            answers += references(documents, tokenizer, form, r.texts_per_domain, skip=count)
+        return answers
+
+    def own(self, part: str, turn: int) -> list[Answered]:
+        """Return the target's answers at one of the recipe's temperatures."""
+        path = self.work / f"answers_{part}_{turn}.npz"
         if not path.is_file():
-            save_answers(path, self._answer(part == "train"))
+            save_answers(path, self._answer(part == "train", turn))
         return read_answers(path)
 
-    def _answer(self, training: bool) -> list[Answered]:
+    def _answer(self, training: bool, turn: int) -> list[Answered]:
         r, form = self.recipe, chat_format(self.name)
         model, tokenizer = self.reading_target()
         documents = self.texts()[0 if training else 1]
         count = r.answers_per_domain if training else r.held_out_answers
-        asked = prompts(documents, tokenizer, form, count)
-        answers: list[Answered] = []
-        for index, temperature in enumerate(r.temperatures):
-            seed = _SEEDS_PER_PART * training + index
-            rule = Decoding(
-                r.answer_tokens, temperature, seed=seed, stop=form.end, extra=_PAST_THE_END
-            )
-            own, before = asked[index :: len(r.temperatures)], len(answers)
-            answers += answer(model, own, rule, progress=self._told("answers", len(asked), before))
-        if training:
-            answers += references(documents, tokenizer, form, r.texts_per_domain, skip=count)
-        return answers
+        asked = prompts(documents, tokenizer, form, count)[turn :: len(r.temperatures)]
+        rule = Decoding(
+            r.answer_tokens,
+            r.temperatures[turn],
+            seed=_SEEDS_PER_PART * training + turn,
+            stop=form.end,
+            extra=_PAST_THE_END,
+        )
+        stage = f"answers at T = {r.temperatures[turn]:g}"
+        return answer(model, asked, rule, progress=self._told(stage, len(asked)))
 
-    def _told(self, stage: str, steps: int, before: int = 0) -> Callable[[int], None]:
-        return lambda done: self.progress({"stage": stage, "steps": steps, "step": before + done})
+    def _told(self, stage: str, steps: int) -> Callable[[int], None]:
+        return lambda done: self.progress({"stage": stage, "steps": steps, "step": done})
 
     def hidden(self, part: str) -> HiddenCache:
         """Return the target's hidden states on the answers of `train` or `held_out`."""
