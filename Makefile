@@ -89,5 +89,5 @@ $(CORE)/.ready: pyproject.toml constraints.txt
 
 $(DEV)/.ready: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(DEV)
-	$(DEV)/bin/python $(PIP_INSTALL) --editable '.[dev,model,serve]'
+	$(DEV)/bin/python $(PIP_INSTALL) --editable '.[cluster,dev,model,serve]'
 	@touch $@

@@ -73,6 +73,16 @@ Set = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON alone.")]
 Jobs = Annotated[int, typer.Option("--jobs", help="Worker processes; -1: all cores.", **WHOLE)]
+Backend = Annotated[
+    str, typer.Option("--backend", help="loky: processes here (--jobs); dask: a cluster.")
+]
+Scheduler = Annotated[
+    str | None, typer.Option("--scheduler", help="Dask's scheduler, as tcp://10.0.0.1:8786.")
+]
+Refine = Annotated[
+    int,
+    typer.Option("--refine", help="Add up to N concurrencies where the curves bend.", **WHOLE),
+]
 
 
 def options(given: dict[str, Any]) -> dict[str, Any]:

@@ -253,6 +253,17 @@ def test_a_sweep_as_json_is_its_table(tmp_path):
     assert rows[0]["concurrency"] is None
 
 
+def test_a_refined_sweep_adds_concurrencies():
+    code, out, err = call(
+        "sweep", *SMALL, "--policy", "none", "--policy", "vllm", "--concurrency", "1,16",
+        "--refine", 2, "--jobs", 1, "--json",
+    )  # fmt: skip
+    assert (code, err) == (0, "")
+    loads = [row["concurrency"] for row in strict(out)]
+    assert len(set(loads)) == 4
+    assert loads == sorted(set(loads)) * 2
+
+
 def test_pareto_prints_the_frontier_and_compares_two_policies(tmp_path):
     policies = ("--policy", "none", "--policy", "fixed:3", "--policy", "vllm")
     call("sweep", *SMALL, *policies, "--concurrency", "1..4", "--jobs", 1, "--out", "out")

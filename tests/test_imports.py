@@ -11,7 +11,16 @@ import dspark_sim
 
 PACKAGE = Path(dspark_sim.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = {"torch", "matplotlib", "plotly", "dask", "safetensors", "tokenizers", "gguf"}
+HEAVY = {
+    "torch",
+    "matplotlib",
+    "plotly",
+    "dask",
+    "distributed",
+    "safetensors",
+    "tokenizers",
+    "gguf",
+}
 LEARNING = {"torch", "safetensors", "tokenizers", "gguf"}
 
 # What each room, or module at the top, may import from. Data flows one way: trace → simulator ←

@@ -187,9 +187,11 @@ def test_a_sweep_killed_in_the_middle_of_a_write_resumes_to_the_same_bytes(
     before = written(out)
     assert len(before) == 4
     assert name == "SIGKILL" or len(list((out / "runs").iterdir())) == 4
+    assert name == "SIGINT" or len(list((out / "runs").iterdir())) == 5
     sweep(scenario(), POLICIES, (1, 4), seeds=(0, 1), out=out)
     assert digests(out) == digests(finished[0])
     assert {run: time for run, time in written(out).items() if run in before} == before
+    assert len(list((out / "runs").iterdir())) == 12
 
 
 def test_another_scenario_has_other_run_folders(tmp_path):
@@ -363,6 +365,34 @@ def test_a_short_trace_is_repeated_to_fill_a_closed_loop(tmp_path):
     assert len(pd.read_parquet(tmp_path / table["run"].item() / "requests.parquet")) == 1000
 
 
+def test_a_refined_sweep_is_the_sweep_over_the_concurrencies_it_found(tmp_path):
+    refined = sweep(scenario(), POLICIES, (16, 1), seeds=(0, 1), refine=2, out=tmp_path)
+    loads = refined["concurrency"].unique().tolist()
+    assert len(loads) == 4
+    assert loads == sorted(loads)
+    assert refined["policy"].tolist() == [name for name in POLICIES for _ in range(8)]
+    plain = sweep(scenario(), POLICIES, loads, seeds=(0, 1))
+    pd.testing.assert_frame_equal(
+        refined.drop(columns="run"), plain.drop(columns="run"), check_dtype=False
+    )
+    pd.testing.assert_frame_equal(read_sweep(tmp_path), refined, check_dtype=False)
+
+
+def test_refining_further_keeps_what_was_there(tmp_path):
+    before = {}
+    for count in (0, 1, 2):
+        table = sweep(scenario(), ["none", "vllm"], (1, 16), refine=count, out=tmp_path)
+        assert table["concurrency"].nunique() == 2 + count
+        assert before.items() <= written(tmp_path).items()
+        before = written(tmp_path)
+        assert len(before) == 2 * (2 + count)
+
+
+def test_refining_ends_where_there_is_no_room():
+    table = sweep(scenario(), ["none"], (1, 4), refine=100)
+    assert table["concurrency"].tolist() == [1, 2, 3, 4]
+
+
 def test_open_loops_sweep_over_request_rates():
     table = sweep(scenario(), ["none", "fixed:3"], request_rate=[0.5, 200])
     assert table["request_rate"].tolist() == [0.5, 200] * 2
@@ -399,6 +429,13 @@ def test_the_same_seeds_mean_the_same_requests_for_every_policy(finished):
         ({"concurrency": [0]}, "concurrency = 0"),
         ({"request_rate": [-1.0]}, "request_rate = -1"),
         ({"seeds": [-1]}, "seed = -1"),
+        ({"backend": "loki"}, "unknown backend 'loki': did you mean 'loky'"),
+        ({"backend": "dask"}, "backend dask needs the address of its scheduler"),
+        ({"scheduler": "tcp://127.0.0.1:1"}, "scheduler .* belongs to the backend dask"),
+        ({"refine": -1, "concurrency": [1, 2]}, "refine must be 0 or more, got -1"),
+        ({"refine": 1}, "refine adds concurrencies between others: give at least two"),
+        ({"refine": 1, "concurrency": [2, 2]}, "refine adds concurrencies between others"),
+        ({"refine": 1, "request_rate": [1.0, 2.0]}, "refine adds concurrencies between others"),
         ({"policies": []}, "at least one policy"),
         ({"seeds": []}, "at least one seed"),
     ],

@@ -16,6 +16,7 @@ from dspark_sim.study.plot_drafters import (
 from dspark_sim.study.plot_learning import save_learning_curves
 from dspark_sim.study.plot_reliability import save_reliability
 from dspark_sim.study.progress import stage_bar
+from dspark_sim.study.refine import next_concurrency
 from dspark_sim.study.seeds import aggregate, paired_difference
 from dspark_sim.study.sweep import read_sweep, sweep
 from dspark_sim.study.table import format_table
@@ -36,6 +37,7 @@ __all__ = [
     "format_table",
     "frontier",
     "interactivity_at",
+    "next_concurrency",
     "paired_difference",
     "read_sweep",
     "save_acceptance_lengths",

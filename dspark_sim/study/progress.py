@@ -9,12 +9,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+ESTIMATE_S = 600
+"""Seconds back over which the speed is taken."""
+
 
 @contextmanager
-def progress_bar(total: int, done: int = 0, shown: bool = True) -> Iterator[Callable[[], None]]:
-    """Give a function that moves the bar by one run."""
+def progress_bar(total: int, shown: bool = True) -> Iterator[Callable[[int, bool], None]]:
+    """Give a function that moves the bar by some runs, and says whether they were there already.
+
+    Runs that were there take no time and are left out of the estimate of what remains.
+    """
     if not (shown and sys.stderr.isatty()):
-        yield lambda: None
+        yield lambda runs, there: None
         return
     from rich.console import Console
     from rich.progress import (
@@ -26,9 +32,19 @@ def progress_bar(total: int, done: int = 0, shown: bool = True) -> Iterator[Call
     )
 
     columns = (TextColumn("runs"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("runs", total=total, completed=done)
-        yield lambda: bar.advance(task)
+    console = Console(stderr=True)
+    with Progress(
+        *columns, console=console, transient=True, speed_estimate_period=ESTIMATE_S
+    ) as bar:
+        task = bar.add_task("runs", total=total)
+
+        def move(runs: int, there: bool) -> None:
+            if not there:
+                bar.advance(task, runs)
+            elif runs:
+                bar.reset(task, completed=int(bar.tasks[0].completed) + runs)
+
+        yield move
 
 
 @contextmanager

@@ -1,0 +1,139 @@
+"""Who carries out the runs of a sweep: this process, worker processes, or a cluster.
+
+Each is a context that gives a function from runs to their summaries. What a run returns does not
+depend on who carries it out.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+import joblib
+
+from dspark_sim.core import RunError, UserError, unknown_name, whole_file
+from dspark_sim.jit import is_compiled
+from dspark_sim.study.cluster import cluster
+from dspark_sim.study.folder import scratch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from dspark_sim.study.inputs import SharedInputs
+    from dspark_sim.study.run import CarryOut, Run, Summary
+
+BACKENDS = ("loky", "dask")
+
+
+@dataclass(frozen=True)
+class Workers:
+    """The choice of who carries out the runs of a sweep.
+
+    Parameters
+    ----------
+    backend
+        "loky": processes on this computer; "dask": the workers of a Dask cluster.
+    jobs
+        Processes of loky; -1: one per core.
+    scheduler
+        Address of Dask's scheduler, as in tcp://10.0.0.1:8786.
+
+    Raises
+    ------
+    UserError
+        The backend is unknown, or the others do not belong to it.
+    """
+
+    backend: str = "loky"
+    jobs: int = 1
+    scheduler: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.backend not in BACKENDS:
+            raise unknown_name("backend", self.backend, BACKENDS)
+        if self.jobs == 0 or self.jobs < -1:
+            raise UserError(f"jobs must be 1 or more, or -1 for all cores, got {self.jobs}")
+        if self.backend == "dask" and not self.scheduler:
+            raise UserError(
+                "backend dask needs the address of its scheduler, as tcp://10.0.0.1:8786"
+            )
+        if self.backend != "dask" and self.scheduler:
+            raise UserError(f"scheduler '{self.scheduler}' belongs to the backend dask")
+
+    def open(self, inputs: SharedInputs, out: Path | None) -> AbstractContextManager[CarryOut]:
+        """Return a context that gives the function that carries out runs."""
+        if self.scheduler:
+            return cluster(inputs, self.scheduler)
+        jobs = joblib.cpu_count() if self.jobs == -1 else self.jobs
+        return in_process(inputs) if jobs == 1 else processes(inputs, jobs, out)
+
+
+@contextmanager
+def in_process(inputs: SharedInputs) -> Iterator[CarryOut]:
+    """Carry out runs here, one after the other."""
+
+    def carry_out(runs: Sequence[Run]) -> Iterator[tuple[int, Summary]]:
+        for run in runs:
+            pieces = [make() for make in inputs.pieces(run.scenario).values()]
+            yield run.number, run.carry_out(*pieces)
+
+    yield carry_out
+
+
+@contextmanager
+def processes(inputs: SharedInputs, jobs: int, out: Path | None) -> Iterator[CarryOut]:
+    """Carry out runs in worker processes, each of which maps every input once, from a file.
+
+    A worker is sent the run and the paths of its inputs, nothing else. Where nothing is compiled
+    yet the first run is carried out here, so that the workers find the kernels on disk.
+    """
+    with scratch(out) as shelf, in_process(inputs) as alone:
+
+        def shelved(run: Run) -> list[str]:
+            paths = []
+            for name, make in inputs.pieces(run.scenario).items():
+                path = shelf / name
+                if not path.exists():
+                    with whole_file(path) as aside:
+                        joblib.dump(make(), aside)
+                paths.append(str(path))
+            return paths
+
+        def carry_out(runs: Sequence[Run]) -> Iterator[tuple[int, Summary]]:
+            first = [] if is_compiled() else runs[:1]
+            yield from alone(first)
+            tasks = [joblib.delayed(_with_files)(run, *shelved(run)) for run in runs[len(first) :]]
+            pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
+            try:
+                yield from pool(tasks)
+            except BrokenProcessPool:
+                raise RunError(
+                    "a worker process was killed, perhaps for want of memory; what was finished "
+                    "is kept: give the same command again, with fewer --jobs"
+                ) from None
+
+        yield carry_out
+
+
+def _with_files(run: Run, profile: str, acceptance: str, trace: str) -> tuple[int, Summary]:
+    return run.number, run.carry_out(_kept(profile), _kept(acceptance), _latest(trace))
+
+
+@lru_cache(maxsize=32)
+def _kept(path: str) -> Any:
+    return _mapped(path)
+
+
+@lru_cache(maxsize=1)
+def _latest(path: str) -> Any:
+    return _mapped(path)
+
+
+def _mapped(path: str) -> Any:
+    """Return a piece whose arrays stay on disk, copied where written. No path is used twice."""
+    return joblib.load(path, mmap_mode="c")
