@@ -191,6 +191,7 @@ class State(NamedTuple):
     confidence: Floats  # (S, γ)
     survival: Floats  # (S, γ)
     stale: Floats  # (S, γ)
+    decision: Ints  # (5,) what the rules are told of the step
     order: Ints  # (S * γ,) scratch of the rules
     buckets: Ints  # (NUM_BUCKETS,) likewise
     queue: Ints  # (N + 1,)
@@ -224,6 +225,7 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
         confidence=np.zeros((slots, gamma)),
         survival=np.zeros((slots, gamma)),
         stale=np.zeros((slots, gamma)),
+        decision=np.zeros(5, dtype=np.int64),
         order=np.zeros(slots * gamma, dtype=np.int64),
         buckets=np.zeros(NUM_BUCKETS, dtype=np.int64),
         queue=np.zeros(num + 1, dtype=np.int64),
