@@ -43,7 +43,12 @@ def _compiled(function: Kernel, forceinline: bool) -> Kernel:
     settings: Any = numba.config
     chosen = settings.CACHE_DIR
     settings.CACHE_DIR = chosen or str(cache_folder())
-    options = {"cache": True, "_nrt": False, "error_model": "numpy", "forceinline": forceinline}
+    options: Any = {
+        "cache": True,
+        "_nrt": False,
+        "error_model": "numpy",
+        "forceinline": forceinline,
+    }
     try:
         compiled: Any = numba.njit(**options)(function)
     finally:

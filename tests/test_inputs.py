@@ -26,7 +26,7 @@ def scenario(**changes):
         "prefill": {"mode": "none"},
         "policy": "vllm",
         "concurrency": 4,
-        "record_steps": False,
+        "record": "requests",
     }
     return Scenario.check(keys | changes)
 

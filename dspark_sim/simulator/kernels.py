@@ -213,7 +213,7 @@ def finish_step(engine: Engine, state: State, keep_history: bool) -> int:
     counters[s.C_KV_BLOCK_NS] += held * step_ns
     counters[s.C_RUNNING_NS] += clock[s.RUNNING] * step_ns
     _commit(engine, state, keep_history)
-    if engine.record_steps:
+    if engine.record_steps and (counters[s.C_STEPS] - 1) % clock[s.RECORD_EVERY] == 0:
         record = state.steps[clock[s.NUM_STEPS]]
         record[0] = start
         record[1] = step_ns

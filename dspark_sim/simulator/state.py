@@ -85,8 +85,9 @@ NUM_ROW_ROWS = 7
     PREFILL_REQUESTS,
     SAMPLING,
     BAD_TOKENS,
-) = range(19)
-NUM_CLOCK = 19
+    RECORD_EVERY,
+) = range(20)
+NUM_CLOCK = 20
 
 # Entries of `counters`; `window` holds them as they stood when the window opened and closed
 (
@@ -133,6 +134,7 @@ STEP_COLUMNS = (
 PREFILL_NONE, PREFILL_CHUNKED, PREFILL_SEPARATE = 0, 1, 2
 DONE, RECORDS_FULL, OUT_OF_RANGE, HORIZON, READY_TO_DRAFT = range(5)
 NEVER = np.iinfo(np.int64).max
+MOST_STEPS = 2**20  # records of a long run: beyond, every second, fourth, ... step is kept
 
 
 class Engine(NamedTuple):
@@ -214,6 +216,7 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
     slot_rows[FREE] = np.arange(slots)[::-1]
     clock = np.zeros(NUM_CLOCK, dtype=np.int64)
     clock[NUM_FREE], clock[KV_FREE] = slots, engine.kv_blocks
+    clock[RECORD_EVERY] = 1
     return State(
         requests=requests,
         slots=slot_rows,
@@ -240,10 +243,23 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
 
 
 def with_room(state: State, engine: Engine) -> State:
-    """Return the state with twice the room for records."""
+    """Return the state with room for more records: of steps or, where there is some, of gaps.
 
-    def doubled(table: Ints) -> Ints:
-        return np.concatenate([table, np.zeros_like(table)])
+    Steps beyond `MOST_STEPS` take the room of every second one before them.
+    """
+    clock, steps = state.clock, state.steps
+    if not engine.record_steps or clock[NUM_STEPS] < len(steps):
+        return state._replace(gaps=_doubled(state.gaps))
+    if len(steps) < MOST_STEPS:
+        return state._replace(steps=_doubled(steps))
+    kept = steps[: clock[NUM_STEPS] : 2].copy()
+    steps[: len(kept)] = kept
+    clock[NUM_STEPS] = len(kept)
+    clock[RECORD_EVERY] *= 2
+    return state
 
-    steps = doubled(state.steps) if engine.record_steps else state.steps
-    return state._replace(steps=steps, gaps=doubled(state.gaps))
+
+def _doubled(table: Ints) -> Ints:
+    grown = np.empty((2 * len(table), table.shape[1]), dtype=table.dtype)
+    grown[: len(table)] = table
+    return grown
