@@ -107,15 +107,13 @@ def profile_hash(profile: EngineProfile) -> str:
 
 
 def _content(table: pd.DataFrame) -> bytes:
-    """Return names and values of a table, so that two have the same bytes only if they are equal."""
+    """Return the bytes of a table: the same only for equal tables."""
     parts = []
     for name, column in table.items():
         number = pd.api.types.is_numeric_dtype(column.dtype)
         values = column.to_numpy().tobytes() if number else "\0".join(column).encode()
-        parts += [
-            f"{name} {column.dtype.kind if number else 'text'} {len(values)}\n".encode(),
-            values,
-        ]
+        kind = column.dtype.kind if number else "text"
+        parts += [f"{name} {kind} {len(values)}\n".encode(), values]
     return b"".join(parts)
 
 

@@ -11,12 +11,12 @@ from dspark_sim.acceptance import AcceptanceSource, read_temperatures
 from dspark_sim.core import NS_PER_S, UserError
 from dspark_sim.policies import KernelPolicy, Policy
 from dspark_sim.simulator import state as s
-from dspark_sim.throughput import CostTables, EngineProfile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dspark_sim.config import Belief, Scenario
+    from dspark_sim.throughput import CostTables, EngineProfile
     from dspark_sim.trace import Trace
 
     Ints = NDArray[np.int64]

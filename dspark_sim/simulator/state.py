@@ -134,6 +134,7 @@ STEP_COLUMNS = (
 PREFILL_NONE, PREFILL_CHUNKED, PREFILL_SEPARATE = 0, 1, 2
 DONE, RECORDS_FULL, OUT_OF_RANGE, HORIZON, READY_TO_DRAFT = range(5)
 NEVER = np.iinfo(np.int64).max
+FIRST_STEPS = 2**10  # room for records of steps to begin with
 MOST_STEPS = 2**20  # records of a long run: beyond, every second, fourth, ... step is kept
 
 
@@ -217,6 +218,7 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
     clock = np.zeros(NUM_CLOCK, dtype=np.int64)
     clock[NUM_FREE], clock[KV_FREE] = slots, engine.kv_blocks
     clock[RECORD_EVERY] = 1
+    num_steps = FIRST_STEPS if engine.record_steps else 0
     return State(
         requests=requests,
         slots=slot_rows,
@@ -237,7 +239,9 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
         clock=clock,
         counters=np.zeros(NUM_COUNTERS, dtype=np.int64),
         window=np.zeros((2, NUM_COUNTERS), dtype=np.int64),
-        steps=np.zeros((1024 if engine.record_steps else 0, len(STEP_COLUMNS)), dtype=np.int64),
+        steps=np.zeros(
+            (FIRST_STEPS if engine.record_steps else 0, len(STEP_COLUMNS)), dtype=np.int64
+        ),
         gaps=np.zeros((4096 + 2 * slots, 2), dtype=np.int64),
     )
 
