@@ -239,9 +239,7 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
         clock=clock,
         counters=np.zeros(NUM_COUNTERS, dtype=np.int64),
         window=np.zeros((2, NUM_COUNTERS), dtype=np.int64),
-        steps=np.zeros(
-            (FIRST_STEPS if engine.record_steps else 0, len(STEP_COLUMNS)), dtype=np.int64
-        ),
+        steps=np.zeros((num_steps, len(STEP_COLUMNS)), dtype=np.int64),
         gaps=np.zeros((4096 + 2 * slots, 2), dtype=np.int64),
     )
 
