@@ -10,7 +10,7 @@ PAIRS = tiny smollm2-135m
 FIGURES = docs/drafters
 FROM = $(if $(CORPORA),--corpora $(CORPORA))
 
-.PHONY: demo test lint format bench pictures figures nano weights recordings clean help
+.PHONY: demo test lint format bench peers pictures figures nano weights recordings clean help
 
 help:  ## show the targets
 	@grep -E '^[a-z]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*## /\t/'
@@ -76,8 +76,11 @@ pictures: $(DEV)/.ready  ## draw docs/pictures/profile-*.png again
 	done
 	rm docs/pictures/profile-*.svg
 
-bench: $(DEV)/.ready  ## speed of the simulator on this machine
-	$(DEV)/bin/python benchmarks/speed.py
+bench: $(DEV)/.ready  ## speed on this machine beside the baseline (BENCH=--quick: smaller sizes)
+	OMP_NUM_THREADS=1 $(DEV)/bin/python -m benchmarks $(BENCH)
+
+peers: $(DEV)/.ready  ## other simulators on the same workloads (PEERS=python that has them)
+	OMP_NUM_THREADS=1 $(DEV)/bin/python -m benchmarks.peers $(if $(PEERS),--python $(PEERS))
 
 clean:  ## remove environments and outputs
 	rm -rf $(CORE) $(DEV) demo-out nano-out build dist

@@ -139,7 +139,7 @@ def release(state: State, slot: int) -> None:
     clock[s.NUM_FREE] += 1
 
 
-@kernel
+@kernel_inlined
 def grow(engine: Engine, state: State) -> None:
     """Reserve KV for the next step, oldest request first; preempt the youngest where it lacks."""
     clock, slots = state.clock, state.slots
@@ -172,7 +172,7 @@ def _preempt_youngest(engine: Engine, state: State) -> None:
         clock[s.STACKED] += 1
 
 
-@kernel
+@kernel_inlined
 def schedule_prefill(engine: Engine, state: State) -> int:
     """Hand the token budget to decodes first, then to prefills under way; return what is left."""
     clock, slots = state.clock, state.slots

@@ -44,7 +44,7 @@ def begin_step(engine: Engine, state: State) -> int:
         clock[s.NOW] = max(clock[s.NOW], state.requests[s.READY, following])
 
 
-@kernel
+@kernel_inlined
 def _gather(state: State) -> None:
     """Collect decoding requests into rows, in order of admission, and count the prefill."""
     clock, slots, rows = state.clock, state.slots, state.rows
@@ -67,7 +67,7 @@ def _gather(state: State) -> None:
     clock[s.SAMPLING] = decodes + ending
 
 
-@kernel
+@kernel_inlined
 def plan_drafts(engine: Engine, state: State) -> None:
     """Let every request draft γ tokens: what happens unless a policy says otherwise."""
     for r in range(state.clock[s.DECODES]):
@@ -107,7 +107,7 @@ def draft(acceptance: AcceptanceTables, state: State, want_confidence: bool, lag
                     state.stale[r, j] = state.history[slot, lag - 1, j]
 
 
-@kernel
+@kernel_inlined
 def _drafting(state: State) -> tuple[int, int, int]:
     """Return requests that draft, their longest draft and all draft tokens."""
     num = longest = total = 0
@@ -119,7 +119,7 @@ def _drafting(state: State) -> tuple[int, int, int]:
     return num, longest, total
 
 
-@kernel
+@kernel_inlined
 def kv_tokens_read(state: State) -> int:
     """Return KV tokens the step reads: every decode's context, every chunk up to its end."""
     slots, requests, total = state.slots, state.requests, 0
@@ -133,14 +133,14 @@ def kv_tokens_read(state: State) -> int:
     return total
 
 
-@kernel
+@kernel_inlined
 def _context_ns(per_token: float, drafting_per_token: float, state: State) -> int:
     """Return the context term: a cost per KV token read, more in a step that drafts."""
     per_token += drafting_per_token if _drafting(state)[0] > 0 else 0.0
     return int(np.rint(per_token * kv_tokens_read(state))) if per_token > 0.0 else 0
 
 
-@kernel
+@kernel_inlined
 def believed_fixed_ns(rule: Rule, state: State) -> int:
     """Return what the policy believes this step costs whatever it drafts and verifies."""
     requests = state.clock[s.DECODES] + state.clock[s.PREFILL_REQUESTS]
@@ -232,7 +232,7 @@ def finish_step(engine: Engine, state: State, keep_history: bool) -> int:
     return s.DONE
 
 
-@kernel
+@kernel_inlined
 def _step_ns(engine: Engine, state: State, batch_tokens: int, drafting: int, longest: int) -> int:
     """Return overhead + draft + verify + requests + context, or -1 outside the table."""
     if engine.verify_ns[batch_tokens] < 0:
@@ -296,7 +296,7 @@ def _commit_row(state: State, row: int, slot: int, request: int, keep_history: b
     return requests[s.EMITTED, request] == requests[s.OUTPUT, request]
 
 
-@kernel
+@kernel_inlined
 def _watch_window(engine: Engine, state: State) -> None:
     """Note the counters when the measured window opens and when it closes."""
     clock = state.clock
@@ -333,7 +333,7 @@ def advance(
             return s.OUT_OF_RANGE
 
 
-@kernel
+@kernel_inlined
 def records_full(engine: Engine, state: State) -> bool:
     """Return whether the next step could find no room for its records."""
     clock = state.clock
