@@ -111,7 +111,7 @@ def _content(table: pd.DataFrame) -> bytes:
     parts = []
     for name, column in table.items():
         number = pd.api.types.is_numeric_dtype(column.dtype)
-        values = column.to_numpy().tobytes() if number else "\0".join(column).encode()
+        values = column.to_numpy().tobytes() if number else "\0".join(column.tolist()).encode()
         kind = column.dtype.kind if number else "text"
         parts += [f"{name} {kind} {len(values)}\n".encode(), values]
     return b"".join(parts)

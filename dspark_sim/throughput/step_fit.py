@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit
-from scipy.stats import t as student
+from scipy.special import expit, stdtrit
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -154,7 +153,7 @@ class StepFit:
     def _spread(self, rows: Floats, more: ArrayLike = 0.0, level: float = LEVEL) -> Floats:
         """Return the half width of the intervals of rows @ parameters, (n,)."""
         variance = np.einsum("ij,jk,ik->i", rows, self.covariance, rows) + more
-        half: Floats = student.ppf(0.5 + level / 2, self.degrees) * np.sqrt(variance)
+        half: Floats = stdtrit(self.degrees, 0.5 + level / 2) * np.sqrt(variance)
         return half
 
     def _jump(self, sizes: Floats) -> Floats:
