@@ -35,8 +35,10 @@ def measure(quick: bool) -> list[Row]:
 
 def _microseconds(policy: str, running: int) -> float:
     """Return the time of a decision, over the confidences of several steps of a run."""
-    limits = {"profile_set": {"max_num_seqs": running}, "prefill": {"mode": "none"}}
-    replica = ready(serving("W4", policy, 2 * running, concurrency=running, **limits))
+    limits = {"profile_set": {"max_num_seqs": running}, "extend": True}
+    replica = ready(
+        serving("W4", policy, 2 * running, concurrency=running, prefill={"mode": "none"}, **limits)
+    )
     engine, state, rule = replica.engine, replica.state, replica.rule
     moments = []
     for _ in range(2 * MOMENTS):

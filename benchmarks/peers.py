@@ -90,11 +90,10 @@ def _line(
     ratios = [
         f"{seconds / other['cpu_s']:.1f} ({policy})" for policy, other in (ours or {}).items()
     ]
-    cells = [
-        *(load, name, f"{seconds:.2f}", f"{'≈ ' * estimated}{steps:,.0f}"),
-        *(f"{seconds / steps * 1e6:.1f}", f"{run['tokens'] / seconds / 1e6:.2f}"),
-        ", ".join(ratios),
-    ]
+    counted = f"{'≈ ' * estimated}{steps:,.0f}" if steps else "not told"
+    each = f"{seconds / steps * 1e6:.1f}" if steps else ""
+    speed = f"{run['tokens'] / seconds / 1e6:.2f}"
+    cells = [load, name, f"{seconds:.2f}", counted, each, speed, ", ".join(ratios)]
     return f"| {' | '.join(cells)} |"
 
 
