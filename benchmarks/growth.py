@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import tempfile
 import time
@@ -12,12 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.machine import first_value
 from benchmarks.measure import Row, answer, least
 from benchmarks.workloads import chat
 from dspark_sim.simulator import simulate
 
 POLICIES = ("fixed:3", "dspark-async")
-MIB = 2**20
 
 
 def measure(quick: bool) -> list[Row]:
@@ -59,10 +58,12 @@ def _one(policy: str, requests: int) -> dict[str, float]:
         cpu, wall = time.process_time(), time.perf_counter()
         simulate(scenario).save(Path(folder) / "run")
         cpu, wall = time.process_time() - cpu, time.perf_counter() - wall
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
-        1 if sys.platform == "darwin" else 1024
-    )
-    return {"cpu_s": cpu, "wall_s": wall, "peak_mib": peak / MIB}
+    return {"cpu_s": cpu, "wall_s": wall, "peak_mib": _peak_mib()}
+
+
+def _peak_mib() -> float:
+    """Return the most memory that this process has held, not what it was forked from (Linux)."""
+    return float(first_value("/proc/self/status", "VmHWM").split()[0]) / 1024
 
 
 if __name__ == "__main__":

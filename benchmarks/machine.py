@@ -14,16 +14,16 @@ def machine() -> dict[str, str]:
     """Return processor, cores, memory, system and versions."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return {
-        "processor": _first("/proc/cpuinfo", "model name") or platform.processor(),
+        "processor": first_value("/proc/cpuinfo", "model name") or platform.processor(),
         "cores": str(cores),
-        "memory": _first("/proc/meminfo", "MemTotal"),
+        "memory": first_value("/proc/meminfo", "MemTotal"),
         "system": platform.platform(),
         "python": platform.python_version(),
         **{name: version(name) for name in PACKAGES},
     }
 
 
-def _first(path: str, key: str) -> str:
+def first_value(path: str, key: str) -> str:
     """Return the first value of a key in a file of the kernel's, "" where there is none."""
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
