@@ -80,8 +80,8 @@ class Scenario(_Strict):
         Extend the profile's tables beyond what was measured; recorded in the result.
     profile_set : dict
         Overrides of profile.toml keys, e.g. `kv_tokens`.
-    record_steps : bool
-        Keep one row per step.
+    record : str
+        Tables that are kept: "steps" (of requests and of steps), "requests", or "summary" (none).
     """
 
     trace: str = "synth:chat"
@@ -101,7 +101,7 @@ class Scenario(_Strict):
     goodput: dict[Literal["ttft", "tpot", "e2el"], Positive] = {}
     extend: bool = False
     profile_set: dict[str, Any] = {}
-    record_steps: bool = True
+    record: Literal["summary", "requests", "steps"] = "steps"
 
     @pydantic.model_validator(mode="after")
     def _one_load(self) -> Self:

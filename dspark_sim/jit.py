@@ -4,6 +4,9 @@ Numba notices a change of the file a kernel stands in, but not of the files it c
 edited policy would go on running as it was. Compiled code is therefore kept in a folder named by
 a hash of all kernel sources, outside the package, which may be read-only. NUMBA_CACHE_DIR, if
 set, is obeyed.
+
+Kernels keep no references to arrays and allocate none (`_nrt=False`): a state of twenty arrays
+that is handed on costs nothing then, and a kernel that would allocate does not compile.
 """
 
 from __future__ import annotations
@@ -28,11 +31,26 @@ _CONSTANTS = ("state.py", "kernel_policy.py")  # compiled into the kernels as th
 
 def kernel(function: Kernel) -> Kernel:
     """Compile a function with Numba on its first call, or load it from disk."""
+    return _compiled(function, forceinline=False)
+
+
+def kernel_inlined(function: Kernel) -> Kernel:
+    """Do as `kernel`, and paste the code into its callers: for what is called once per request."""
+    return _compiled(function, forceinline=True)
+
+
+def _compiled(function: Kernel, forceinline: bool) -> Kernel:
     settings: Any = numba.config
     chosen = settings.CACHE_DIR
     settings.CACHE_DIR = chosen or str(cache_folder())
+    options: Any = {
+        "cache": True,
+        "_nrt": False,
+        "error_model": "numpy",
+        "forceinline": forceinline,
+    }
     try:
-        compiled: Any = numba.njit(cache=True)(function)
+        compiled: Any = numba.njit(**options)(function)
     finally:
         settings.CACHE_DIR = chosen
     return cast("Kernel", compiled)

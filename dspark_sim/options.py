@@ -61,6 +61,10 @@ Goodput = Annotated[
 Extend = Annotated[
     bool, typer.Option("--extend", help="Extend the profile beyond what was measured.")
 ]
+Record = Annotated[
+    str | None,
+    typer.Option("--record", help="Tables to keep: steps (all), requests or summary (none)."),
+]
 Seed = Annotated[
     int | None, typer.Option("--seed", help="Seed of luck and arrivals; default 0.", **WHOLE)
 ]

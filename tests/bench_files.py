@@ -20,7 +20,7 @@ def simulated(profile, k, concurrency, acceptance=EVEN):
         concurrency=concurrency,
         requests=max(64, 4 * concurrency),
         prefill={"mode": "none"},
-        record_steps=False,
+        record="requests",
     )
     summary = simulate(scenario).summary
     keys = ("duration", "completed", "output_throughput", "mean_tpot_ms", "median_tpot_ms")

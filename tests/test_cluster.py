@@ -148,17 +148,6 @@ def test_a_missing_extra_is_told(monkeypatch):
         on("tcp://127.0.0.1:1", None)
 
 
-def test_a_file_that_workers_would_look_for_elsewhere_is_told(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "sts.json").write_text('{"temperatures": [1, 1, 1, 1, 1, 1, 1]}')
-    own = scenario(belief={"temperatures": "sts.json"})
-    with pytest.raises(UserError, match=r"belief\.temperatures = 'sts\.json' is read by the work"):
-        room._refuse_local_files(own.belief)
-    room._refuse_local_files(scenario(belief={"temperatures": "recorded"}).belief)
-    full = str(tmp_path / "sts.json")
-    room._refuse_local_files(scenario(belief={"temperatures": full}).belief)
-
-
 def test_a_worker_of_another_version_is_refused():
     run = scenario(policy="vllm", concurrency=1)
     pieces = [pickle.dumps(make()) for make in SharedInputs(run, ["vllm"]).pieces(run).values()]

@@ -107,7 +107,7 @@ def test_an_unknown_slo_of_goodput_is_an_error_that_lists_the_known_ones():
         ("goodput.ttft", -5),
         ("goodput.ttft", float("nan")),
         ("extend", "perhaps"),
-        ("record_steps", 7),
+        ("record", "everything"),
         ("policy", 3),
         ("profile_set", [1]),
     ],

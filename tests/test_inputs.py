@@ -1,5 +1,8 @@
 """What the runs of a sweep share, and that a run with it is the run alone."""
 
+import shutil
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -12,6 +15,7 @@ from dspark_sim.simulator.result import to_json
 from dspark_sim.simulator.simulate import load_scenario_trace
 from dspark_sim.study.inputs import SharedInputs, trace_name
 from dspark_sim.study.run import Run, as_files
+from dspark_sim.throughput import load_profile, write_profile
 from dspark_sim.trace import load_trace, write_trace
 
 RECORDING = "tiny-dspark-markov-t1"
@@ -26,7 +30,7 @@ def scenario(**changes):
         "prefill": {"mode": "none"},
         "policy": "vllm",
         "concurrency": 4,
-        "record_steps": False,
+        "record": "requests",
     }
     return Scenario.check(keys | changes)
 
@@ -56,6 +60,32 @@ def test_a_run_with_shared_inputs_writes_the_bytes_of_the_run_alone(changes):
     run = scenario(**changes)
     result = Run(0, run, None).simulate(*shared(run))
     assert as_files(result) == as_files(simulate(run))
+
+
+def test_a_run_with_shared_inputs_reads_no_file_of_its_own(tmp_path):
+    temperatures, believed = tmp_path / "sts.json", tmp_path / "believed"
+    temperatures.write_text('{"temperatures": [1.5, 1, 1, 1, 1, 1, 0.5]}')
+    write_profile(replace(load_profile("llama3.1-8b-h100"), overhead_ms=9.0), believed)
+    belief = {"temperatures": str(temperatures), "profile": str(believed)}
+    run, plain = scenario(belief=belief), scenario(belief=belief, policy="none")
+    expected = [as_files(simulate(one)) for one in (run, plain)]
+    inputs = SharedInputs(run, ["vllm", "none"])
+    temperatures.unlink()
+    shutil.rmtree(believed)
+    for one, files in zip((run, plain), expected, strict=True):
+        pieces = [make() for make in inputs.pieces(one).values()]
+        assert as_files(Run(0, one, None).simulate(*pieces)) == files
+    assert expected[0] != as_files(simulate(scenario()))
+
+
+def test_the_file_of_a_trace_is_read_once(tmp_path):
+    path = tmp_path / "own.jsonl"
+    write_trace(load_trace("synth:fixed,in=64,out=24", 30), path)
+    inputs = SharedInputs(scenario(trace=str(path)), ["vllm"])
+    path.unlink()
+    for load in ({"concurrency": 2}, {"concurrency": None, "request_rate": 3.0}):
+        run = scenario(trace=str(path), **load)
+        assert len(list(inputs.pieces(run).values())[2]().trace) == 30
 
 
 def test_inputs_are_made_once_and_named_alike():

@@ -33,7 +33,7 @@ def throughput():
             concurrency=16,
             prefill={"mode": "none"},
             seed=seed,
-            record_steps=False,
+            record="requests",
         )
         return simulate(scenario, inputs).summary["output_tok_s"]
 

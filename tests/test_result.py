@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import pytest
 
 from dspark_sim.core import UserError
@@ -47,6 +48,16 @@ def test_without_step_records_there_is_no_step_file(tmp_path):
     assert names(tmp_path / "run") == [name for name in FILES if name != "steps.parquet"]
 
 
+def test_a_table_is_written_in_row_groups(tmp_path, monkeypatch):
+    monkeypatch.setattr("dspark_sim.simulator.result.ROW_GROUP", 100)
+    result = make_result(steps=250)
+    result.save(tmp_path / "run")
+    file = pq.ParquetFile(tmp_path / "run" / "steps.parquet")
+    groups = [file.metadata.row_group(i).num_rows for i in range(file.num_row_groups)]
+    assert groups == [100, 100, 50]
+    pd.testing.assert_frame_equal(file.read().to_pandas(), result.steps)
+
+
 @pytest.mark.parametrize(
     ("value", "text"),
     [
@@ -88,15 +99,15 @@ def test_saving_again_replaces_the_whole_folder(tmp_path):
 
 def fail_at(monkeypatch, call):
     """Make the `call`-th table fail to be written."""
-    write, calls = pd.DataFrame.to_parquet, []
+    write, calls = pq.ParquetWriter.write_table, []
 
-    def to_parquet(frame, path, **options):
-        calls.append(path)
-        write(frame, path, **options)
+    def write_table(writer, table):
+        calls.append(table)
+        write(writer, table)
         if len(calls) == call:
             raise OSError("no space left on device")
 
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", to_parquet)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", write_table)
 
 
 @pytest.mark.parametrize("call", [1, 2])
@@ -124,7 +135,7 @@ def test_an_interruption_in_the_middle_leaves_the_old_folder_as_it_was(tmp_path,
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(pd.DataFrame, "to_parquet", interrupt)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", interrupt)
     with pytest.raises(KeyboardInterrupt):
         make_result(2.0).save(tmp_path / "run")
     assert json.loads((tmp_path / "run" / "summary.json").read_text())["tok_s_gpu"] == 1.0

@@ -139,11 +139,13 @@ def test_a_user_policy_that_asks_a_built_in_one_gives_the_same_bits(case):
 
 @examples(20)
 @given(cases())
-def test_leaving_out_the_step_records_changes_nothing_else(case):
-    brief = replace(case, scenario=case.scenario.model_copy(update={"record_steps": False}))
-    full, short = case.run(), brief.run()
-    assert short.steps.empty
-    assert_identical(replace(full, steps=short.steps), short)
+def test_what_is_recorded_changes_nothing_else(case):
+    full = case.run()
+    for record, requests in (("requests", full.requests), ("summary", full.requests[:0])):
+        scenario = case.scenario.model_copy(update={"record": record})
+        short = replace(case, scenario=scenario).run()
+        assert short.steps.empty
+        assert_identical(replace(full, requests=requests, steps=short.steps), short)
 
 
 def loaded_case(policy, **scenario):
@@ -157,6 +159,23 @@ def loaded_case(policy, **scenario):
     )
     keys = {"profile": "toy", "policy": policy, "num_speculative_tokens": 5} | scenario
     return Case(Scenario(**keys), trace, profile, load_acceptance("chat-dspark"))
+
+
+def test_a_very_long_run_keeps_every_second_or_fourth_step(monkeypatch):
+    case = loaded_case("vllm")
+    every = case.run()
+    assert every.config["record_every"] == 1
+    monkeypatch.setattr("dspark_sim.simulator.state.FIRST_STEPS", 8)
+    monkeypatch.setattr("dspark_sim.simulator.state.MOST_STEPS", 16)
+    for stepwise in (False, True):
+        some = case.run(stepwise=stepwise)
+        stride = some.config["record_every"]
+        assert stride > 2
+        assert 8 <= len(some.steps) <= 16
+        expected = every.steps[::stride].reset_index(drop=True)
+        pd.testing.assert_frame_equal(some.steps, expected, check_exact=True)
+        assert some.summary == every.summary
+        pd.testing.assert_frame_equal(some.requests, every.requests, check_exact=True)
 
 
 @pytest.mark.parametrize("mode", ["chunked", "separate", "none"])

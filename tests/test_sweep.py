@@ -157,19 +157,19 @@ def test_a_summary_that_lacks_metrics_counts_as_missing(finished, tmp_path, text
 KILLED = """
 import os, signal, sys
 signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever the parent does
-import pandas as pd
+import pyarrow.parquet as pq
 from dspark_sim.config import Scenario
 from dspark_sim.study import sweep
 
-write, calls = pd.DataFrame.to_parquet, []
+write, calls = pq.ParquetWriter.write_table, []
 
-def to_parquet(frame, path, **options):
-    calls.append(path)
-    write(frame, path, **options)
+def write_table(writer, table):
+    calls.append(table)
+    write(writer, table)
     if len(calls) == 5:
         os.kill(os.getpid(), signal.{signal})
 
-pd.DataFrame.to_parquet = to_parquet
+pq.ParquetWriter.write_table = write_table
 scenario = Scenario.model_validate_json(sys.argv[1])
 sweep(scenario, {policies}, (1, 4), seeds=(0, 1), out=sys.argv[2])
 """

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dspark_sim.acceptance.luck import ACCEPT, DIFFICULTY, NOISE, RESPONSE, normal, uniform
-from dspark_sim.jit import kernel
+from dspark_sim.jit import kernel, kernel_inlined
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -37,7 +37,7 @@ class AcceptanceTables(NamedTuple):
     recorded_confidence: NDArray[np.float32]  # (P, γ)
 
 
-@kernel
+@kernel_inlined
 def sigmoid(x: float) -> float:
     """Return the logistic function of `x`."""
     return 1.0 / (1.0 + math.exp(-x))
@@ -76,7 +76,7 @@ def locate(
     return start + position - cursor[1]
 
 
-@kernel
+@kernel_inlined
 def draft_block(
     tables: AcceptanceTables,
     request: int,
@@ -111,17 +111,16 @@ def draft_block(
         if token_sd > 0.0:
             logit += token_sd * normal(key, position + j, DIFFICULTY)
         rate = sigmoid(logit)
-        alive = alive and uniform(key, position + j, ACCEPT) < rate
-        if alive:
-            accepted += 1
-        elif not want_confidence:
-            break
+        alive &= uniform(key, position + j, ACCEPT) < rate
+        accepted += alive
         if want_confidence:
             confidence[j] = _view(tables, member, j, rate, key, position + j)
+        elif not alive:
+            break
     return accepted
 
 
-@kernel
+@kernel_inlined
 def _view(
     tables: AcceptanceTables, member: int, j: int, rate: float, key: np.uint64, position: int
 ) -> float:

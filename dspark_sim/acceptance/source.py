@@ -108,34 +108,38 @@ class AcceptanceSource(ABC):
         names = [""] * (int(requests.max(initial=-1)) + 1) if categories is None else categories
         bound = self.tables(names, length)
         positions = np.asarray(output_position, dtype=np.int64)
-        return _blocks(bound, seed, requests, positions, length)
+        confidence = np.zeros((len(requests), length))
+        accepted = np.zeros(len(requests), dtype=np.int64)
+        cursor = np.zeros(3, dtype=np.int64)
+        _blocks(bound, seed, requests, positions, cursor, confidence, accepted)
+        return confidence, accepted
 
 
 @kernel
-def _blocks(  # type: ignore[no-untyped-def]
+def _blocks(
     tables: AcceptanceTables,
     seed: int,
     requests: NDArray[np.int64],
     positions: NDArray[np.int64],
-    draft_len: int,
-):
-    confidence = np.zeros((len(requests), draft_len))
-    accepted = np.zeros(len(requests), dtype=np.int64)
+    cursor: NDArray[np.int64],
+    confidence: NDArray[np.float64],
+    accepted: NDArray[np.int64],
+) -> None:
+    """Write confidence (n, draft length) and accepted length (n,); `cursor` (3,) is scratch."""
     for i in range(len(requests)):
         key = request_key(seed, requests[i])
-        cursor = np.array([0, 0, -1])
+        cursor[0], cursor[1], cursor[2] = 0, 0, -1
         accepted[i] = draft_block(
             tables,
             requests[i],
             key,
             normal(key, -1, DIFFICULTY),
             positions[i],
-            draft_len,
+            confidence.shape[1],
             True,
             cursor,
             confidence[i],
         )
-    return confidence, accepted
 
 
 def _tables(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspark_sim.acceptance.luck import DIFFICULTY, normal, request_key
-from dspark_sim.jit import kernel
+from dspark_sim.jit import kernel, kernel_inlined
 from dspark_sim.simulator import state as s
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def ingest(engine: Engine, state: State, until: int) -> None:
             complete(engine, state, request, ready)
 
 
-@kernel
+@kernel_inlined
 def add_gap(state: State, request: int, now: int) -> None:
     """Record the time since the request's last chunk of output, runs of equal gaps as one row."""
     clock, gap = state.clock, now - state.requests[s.LAST_EMIT, request]
@@ -117,7 +117,7 @@ def complete(engine: Engine, state: State, request: int, now: int) -> None:
                 clock[s.WINDOW_NEXT] = 2
 
 
-@kernel
+@kernel_inlined
 def _blocks(engine: Engine, state: State, request: int) -> int:
     """Return the KV blocks a request holds: its context, a full draft and the bonus token.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.metadata
+from functools import cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -64,17 +65,16 @@ def collect(
         "policy": replica.policy_name,
         "max_draft_len": replica.engine.gamma,
         "max_running": replica.engine.max_running,
+        "record_every": int(state.clock[s.RECORD_EVERY]),
         "hashes": {
-            "trace": _hash(trace.requests.to_csv(index=False)),
+            "trace": _hash(_content(trace.requests)),
             "profile": profile_hash(profile),
-            "temperatures": None if temperatures is None else _hash(repr(temperatures)),
+            "temperatures": None if temperatures is None else _hash(repr(temperatures).encode()),
         },
-        "versions": {
-            name: importlib.metadata.version(name)
-            for name in ("dspark-sim", "numpy", "numba", "pandas", "simpy")
-        },
+        "versions": dict(_versions()),
     }
-    return Result(config, summary, requests, steps, gaps)
+    kept = requests if scenario.record != "summary" else requests[:0]
+    return Result(config, summary, kept, steps, gaps)
 
 
 def _request_table(state: s.State, trace: Trace) -> pd.DataFrame:
@@ -102,9 +102,26 @@ def _request_table(state: s.State, trace: Trace) -> pd.DataFrame:
 def profile_hash(profile: EngineProfile) -> str:
     """Return a hash of all that a profile says: its header and its tables."""
     tables = (profile.verify, profile.draft, profile.requests, profile.prefill)
-    texts = ["" if table is None else table.to_csv(index=False) for table in tables]
-    return _hash(to_json(profile.header()) + "".join(texts))
+    contents = [b"" if table is None else _content(table) for table in tables]
+    return _hash(to_json(profile.header()).encode() + b"".join(contents))
 
 
-def _hash(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def _content(table: pd.DataFrame) -> bytes:
+    """Return the bytes of a table: the same only for equal tables."""
+    parts = []
+    for name, column in table.items():
+        number = pd.api.types.is_numeric_dtype(column.dtype)
+        values = column.to_numpy().tobytes() if number else "\0".join(column).encode()
+        kind = column.dtype.kind if number else "text"
+        parts += [f"{name} {kind} {len(values)}\n".encode(), values]
+    return b"".join(parts)
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()[:16]
+
+
+@cache
+def _versions() -> tuple[tuple[str, str], ...]:
+    names = ("dspark-sim", "numpy", "numba", "pandas", "simpy")
+    return tuple((name, importlib.metadata.version(name)) for name in names)

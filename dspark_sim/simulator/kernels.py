@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dspark_sim.acceptance.kernels import draft_block
-from dspark_sim.jit import kernel
+from dspark_sim.jit import kernel, kernel_inlined
 from dspark_sim.policies.kernel_policy import LAGS, Decision
 from dspark_sim.policies.rules import decide
 from dspark_sim.simulator import state as s
@@ -154,17 +154,13 @@ def apply_rule(rule: Rule, state: State) -> None:
     clock, rows = state.clock, state.rows
     num = clock[s.DECODES]
     drafting, longest, _ = _drafting(state)
+    state.decision[0] = num
+    state.decision[1] = clock[s.PREFILL_TOKENS]
+    state.decision[2] = clock[s.SAMPLING]
+    state.decision[3] = believed_fixed_ns(rule, state)
+    state.decision[4] = rule.draft_ns[drafting, longest]
     decision = Decision(
-        np.array(
-            [
-                num,
-                clock[s.PREFILL_TOKENS],
-                clock[s.SAMPLING],
-                believed_fixed_ns(rule, state),
-                rule.draft_ns[drafting, longest],
-            ],
-            dtype=np.int64,
-        ),
+        state.decision,
         rows[s.ROW_DRAFT],
         state.confidence,
         state.survival,
@@ -217,7 +213,7 @@ def finish_step(engine: Engine, state: State, keep_history: bool) -> int:
     counters[s.C_KV_BLOCK_NS] += held * step_ns
     counters[s.C_RUNNING_NS] += clock[s.RUNNING] * step_ns
     _commit(engine, state, keep_history)
-    if engine.record_steps:
+    if engine.record_steps and (counters[s.C_STEPS] - 1) % clock[s.RECORD_EVERY] == 0:
         record = state.steps[clock[s.NUM_STEPS]]
         record[0] = start
         record[1] = step_ns
@@ -273,7 +269,7 @@ def _commit(engine: Engine, state: State, keep_history: bool) -> None:
     state.counters[s.C_GAPS] = clock[s.NUM_GAPS]
 
 
-@kernel
+@kernel_inlined
 def _commit_row(state: State, row: int, slot: int, request: int, keep_history: bool) -> bool:
     """Commit min(accepted, verify_len) + 1 tokens of one request; return whether it is done."""
     clock, slots, rows, requests = state.clock, state.slots, state.rows, state.requests
@@ -311,7 +307,8 @@ def _watch_window(engine: Engine, state: State) -> None:
             clock[s.WINDOW_NEXT] = 2
     if clock[s.WINDOW_NEXT] == clock[s.WINDOW] + 1:
         state.counters[s.C_TIME] = clock[s.NOW]
-        state.window[clock[s.WINDOW]] = state.counters
+        for c in range(len(state.counters)):
+            state.window[clock[s.WINDOW], c] = state.counters[c]
         clock[s.WINDOW] += 1
 
 

@@ -155,8 +155,9 @@ def run_metrics(
 def _statistics(values: Floats) -> list[tuple[str, float]]:
     kept = values[~np.isnan(values)]
     spread = float(np.std(kept)) if len(kept) else float("nan")
-    rows = [("mean", _mean(kept)), ("std", spread)]
-    return rows + [(f"p{p}", _percentile(kept, p)) for p in PERCENTILES]
+    found = np.percentile(kept, PERCENTILES) if len(kept) else np.full(len(PERCENTILES), np.nan)
+    percentiles = [(f"p{p}", float(v)) for p, v in zip(PERCENTILES, found, strict=True)]
+    return [("mean", _mean(kept)), ("std", spread), *percentiles]
 
 
 def _gap_statistics(gaps: NDArray[np.int64]) -> list[tuple[str, float]]:

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from dspark_sim.core import UserError, whole_file
 
@@ -16,6 +18,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+ROW_GROUP = 131_072
 FILES = ("config.json", "summary.json", "requests.parquet", "steps.parquet")
 
 
@@ -30,9 +33,11 @@ class Result:
     summary : dict
         Metrics of the measured window and of the whole run (`simulator/metrics.py`).
     requests : DataFrame
-        One row per request: times in s, latencies in ms, tokens drafted, verified and accepted.
+        One row per request: times in s, latencies in ms, tokens drafted, verified and accepted;
+        empty if only the summary is recorded.
     steps : DataFrame
-        One row per step, empty unless `record_steps`.
+        One row per step, empty unless steps are recorded; of a very long run every second, fourth,
+        ... step (`record_every` in `config`).
     gaps : (n, 2)
         Times between chunks of output in ns, with the number of chunks each stands for.
     """
@@ -44,15 +49,24 @@ class Result:
     gaps: NDArray[np.int64]
 
     def save(self, folder: str | Path) -> None:
-        """Write config.json, summary.json, requests.parquet and steps.parquet, all or nothing."""
+        """Write config.json, summary.json and the tables that have rows, all or nothing."""
         check_result_folder(folder)
         with whole_file(folder) as aside:
             aside.mkdir()
             (aside / "config.json").write_text(to_json(self.config), encoding="utf-8")
             (aside / "summary.json").write_text(to_json(self.summary), encoding="utf-8")
-            self.requests.to_parquet(aside / "requests.parquet", index=False)
-            if len(self.steps):
-                self.steps.to_parquet(aside / "steps.parquet", index=False)
+            for name, table in (("requests", self.requests), ("steps", self.steps)):
+                if len(table):
+                    _write_table(table, aside / f"{name}.parquet")
+
+
+def _write_table(table: pd.DataFrame, path: Path) -> None:
+    """Write a table one row group after the other: a long one is never there twice."""
+    schema = pa.Schema.from_pandas(table, preserve_index=False)
+    with pq.ParquetWriter(path, schema) as writer:
+        for start in range(0, len(table), ROW_GROUP):
+            rows = table.iloc[start : start + ROW_GROUP]
+            writer.write_table(pa.Table.from_pandas(rows, schema, preserve_index=False))
 
 
 def check_result_folder(folder: str | Path) -> None:

@@ -11,12 +11,12 @@ from dspark_sim.acceptance import AcceptanceSource, read_temperatures
 from dspark_sim.core import NS_PER_S, UserError
 from dspark_sim.policies import KernelPolicy, Policy
 from dspark_sim.simulator import state as s
-from dspark_sim.throughput import CostTables, EngineProfile, load_profile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from dspark_sim.config import Belief, Scenario
+    from dspark_sim.throughput import CostTables, EngineProfile
     from dspark_sim.trace import Trace
 
     Ints = NDArray[np.int64]
@@ -57,7 +57,7 @@ def build_engine(scenario: Scenario, profile: EngineProfile, gamma: int, trace: 
         kv_blocks=kv_blocks,
         concurrency=scenario.concurrency or 0,
         prefill=_PREFILL[scenario.prefill.mode],
-        record_steps=scenario.record_steps,
+        record_steps=scenario.record == "steps",
         window_start_ns=opens_ns,
         window_end_ns=closes_ns,
         overhead_ns=costs.overhead_ns,
@@ -156,10 +156,9 @@ def believed_temperatures(
 
 
 def build_rule(
-    policy: Policy, belief: Belief, profile: EngineProfile, engine: s.Engine, extend: bool
+    policy: Policy, belief: Belief, believed: EngineProfile, engine: s.Engine, extend: bool
 ) -> s.Rule:
-    """Return the policy for the kernels, with its belief; by default belief is truth."""
-    believed = profile if belief.profile is None else load_profile(belief.profile)
+    """Return the policy for the kernels, with its belief, which starts from a profile."""
     if belief.lookup is not None:
         believed = replace(believed, lookup=belief.lookup)
     costs = believed.tables(

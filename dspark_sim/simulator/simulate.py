@@ -18,18 +18,23 @@ from dspark_sim.throughput import EngineProfile, load_profile
 from dspark_sim.trace import Trace, load_trace
 
 if TYPE_CHECKING:
-    from dspark_sim.config import Scenario
+    from dspark_sim.config import Belief, Scenario
     from dspark_sim.simulator.result import Result
 
 
 @dataclass(frozen=True)
 class Inputs:
-    """The objects a scenario's names stand for; give some to `simulate` to use your own."""
+    """The objects a scenario's names stand for; give some to `simulate` to use your own.
+
+    `believed` stands for `belief.profile`, `temperatures` (T_1..T_γ) for `belief.temperatures`.
+    """
 
     trace: Trace | None = None
     profile: EngineProfile | None = None
     acceptance: AcceptanceSource | None = None
     policy: Policy | None = None
+    believed: EngineProfile | None = None
+    temperatures: tuple[float, ...] | None = None
 
 
 def simulate(scenario: Scenario, inputs: Inputs | None = None, *, stepwise: bool = False) -> Result:
@@ -59,7 +64,9 @@ def simulate(scenario: Scenario, inputs: Inputs | None = None, *, stepwise: bool
     )
     gamma = policy_draft_len(policy, scenario.num_speculative_tokens)
     belief = scenario.belief
-    temperatures = believed_temperatures(belief, source, gamma)
+    temperatures = given.temperatures
+    if temperatures is None:
+        temperatures = believed_temperatures(belief, source, gamma)
     acceptance = source.tables(
         trace.requests["category"].tolist(),
         gamma,
@@ -77,15 +84,20 @@ def simulate(scenario: Scenario, inputs: Inputs | None = None, *, stepwise: bool
     else:
         for request in range(min(scenario.concurrency, len(trace))):
             issue(engine, state, request, 0)
-    rule = build_rule(policy, belief, profile, engine, scenario.extend)
+    believed = given.believed or _believed_profile(belief, profile)
+    rule = build_rule(policy, belief, believed, engine, scenario.extend)
     name = str(getattr(policy, "name", scenario.policy))
     replica = Replica(engine, acceptance, rule, policy, state, profile.name, name, stepwise)
     run(replica)
     return collect(scenario, replica, trace, profile, source, temperatures)
 
 
-def load_scenario_trace(scenario: Scenario) -> Trace:
-    """Return the requests of a scenario with its load applied."""
+def _believed_profile(belief: Belief, profile: EngineProfile) -> EngineProfile:
+    return profile if belief.profile is None else load_profile(belief.profile)
+
+
+def load_scenario_trace(scenario: Scenario, stored: Trace | None = None) -> Trace:
+    """Return the requests of a scenario with its load applied; `stored` is its file, if read."""
     closed = scenario.concurrency is not None
     wanted = scenario.requests
     synthetic = scenario.trace.startswith("synth:")
@@ -94,7 +106,7 @@ def load_scenario_trace(scenario: Scenario) -> Trace:
     if synthetic:
         trace = load_trace(scenario.trace, wanted, scenario.seed)
     else:
-        trace = load_trace(scenario.trace)
+        trace = load_trace(scenario.trace) if stored is None else stored
         if wanted is not None:
             trace = trace.repeated(wanted) if closed else trace.head(wanted)
     if scenario.request_rate is not None:

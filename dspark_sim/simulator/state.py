@@ -85,8 +85,9 @@ NUM_ROW_ROWS = 7
     PREFILL_REQUESTS,
     SAMPLING,
     BAD_TOKENS,
-) = range(19)
-NUM_CLOCK = 19
+    RECORD_EVERY,
+) = range(20)
+NUM_CLOCK = 20
 
 # Entries of `counters`; `window` holds them as they stood when the window opened and closed
 (
@@ -133,6 +134,8 @@ STEP_COLUMNS = (
 PREFILL_NONE, PREFILL_CHUNKED, PREFILL_SEPARATE = 0, 1, 2
 DONE, RECORDS_FULL, OUT_OF_RANGE, HORIZON, READY_TO_DRAFT = range(5)
 NEVER = np.iinfo(np.int64).max
+FIRST_STEPS = 2**10  # room for records of steps to begin with
+MOST_STEPS = 2**20  # records of a long run: beyond, every second, fourth, ... step is kept
 
 
 class Engine(NamedTuple):
@@ -191,6 +194,7 @@ class State(NamedTuple):
     confidence: Floats  # (S, γ)
     survival: Floats  # (S, γ)
     stale: Floats  # (S, γ)
+    decision: Ints  # (5,) what the rules are told of the step
     order: Ints  # (S * γ,) scratch of the rules
     buckets: Ints  # (NUM_BUCKETS,) likewise
     queue: Ints  # (N + 1,)
@@ -213,6 +217,8 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
     slot_rows[FREE] = np.arange(slots)[::-1]
     clock = np.zeros(NUM_CLOCK, dtype=np.int64)
     clock[NUM_FREE], clock[KV_FREE] = slots, engine.kv_blocks
+    clock[RECORD_EVERY] = 1
+    num_steps = FIRST_STEPS if engine.record_steps else 0
     return State(
         requests=requests,
         slots=slot_rows,
@@ -224,6 +230,7 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
         confidence=np.zeros((slots, gamma)),
         survival=np.zeros((slots, gamma)),
         stale=np.zeros((slots, gamma)),
+        decision=np.zeros(5, dtype=np.int64),
         order=np.zeros(slots * gamma, dtype=np.int64),
         buckets=np.zeros(NUM_BUCKETS, dtype=np.int64),
         queue=np.zeros(num + 1, dtype=np.int64),
@@ -232,16 +239,29 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
         clock=clock,
         counters=np.zeros(NUM_COUNTERS, dtype=np.int64),
         window=np.zeros((2, NUM_COUNTERS), dtype=np.int64),
-        steps=np.zeros((1024 if engine.record_steps else 0, len(STEP_COLUMNS)), dtype=np.int64),
+        steps=np.zeros((num_steps, len(STEP_COLUMNS)), dtype=np.int64),
         gaps=np.zeros((4096 + 2 * slots, 2), dtype=np.int64),
     )
 
 
 def with_room(state: State, engine: Engine) -> State:
-    """Return the state with twice the room for records."""
+    """Return the state with room for more records: of steps or, where there is some, of gaps.
 
-    def doubled(table: Ints) -> Ints:
-        return np.concatenate([table, np.zeros_like(table)])
+    Steps beyond `MOST_STEPS` take the room of every second one before them.
+    """
+    clock, steps = state.clock, state.steps
+    if not engine.record_steps or clock[NUM_STEPS] < len(steps):
+        return state._replace(gaps=_doubled(state.gaps))
+    if len(steps) < MOST_STEPS:
+        return state._replace(steps=_doubled(steps))
+    kept = steps[: clock[NUM_STEPS] : 2].copy()
+    steps[: len(kept)] = kept
+    clock[NUM_STEPS] = len(kept)
+    clock[RECORD_EVERY] *= 2
+    return state
 
-    steps = doubled(state.steps) if engine.record_steps else state.steps
-    return state._replace(steps=steps, gaps=doubled(state.gaps))
+
+def _doubled(table: Ints) -> Ints:
+    grown = np.empty((2 * len(table), table.shape[1]), dtype=table.dtype)
+    grown[: len(table)] = table
+    return grown

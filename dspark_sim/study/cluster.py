@@ -17,7 +17,6 @@ import uuid
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import lru_cache, partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dspark_sim.core import RunError, UserError
@@ -27,7 +26,6 @@ from dspark_sim.study.run import as_files, as_read
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from dspark_sim.config import Belief
     from dspark_sim.study.inputs import SharedInputs
     from dspark_sim.study.run import CarryOut, Run, Summary
 
@@ -49,7 +47,6 @@ def cluster(inputs: SharedInputs, scheduler: str) -> Iterator[CarryOut]:
     RunError
         No worker joins, the scheduler is lost, or a run kills its workers.
     """
-    _refuse_local_files(inputs.belief)
     lost = (CancelledError, _distributed().comm.CommClosedError)
     with _connected(scheduler) as client:
         sent: dict[str, Any] = {}
@@ -104,16 +101,6 @@ def _results(
         yield run.number, result
 
 
-def _refuse_local_files(belief: Belief) -> None:
-    """Refuse files that every run reads itself, and would look for in the worker's folder."""
-    for key, name in (("profile", belief.profile), ("temperatures", belief.temperatures)):
-        if name is not None and Path(name).exists() and not Path(name).is_absolute():
-            raise UserError(
-                f"belief.{key} = '{name}' is read by the workers: give its full path, which all "
-                "of them must be able to read"
-            )
-
-
 def _send(client: Any, sent: dict[str, Any], name: str, make: Any) -> Any:
     """Return a piece as a task that the cluster can do again wherever it is lost."""
     if name not in sent:
@@ -124,7 +111,7 @@ def _send(client: Any, sent: dict[str, Any], name: str, make: Any) -> Any:
 
 
 def _remotely(
-    run: Run, versions: dict[str, str], profile: bytes, acceptance: bytes, trace: bytes
+    run: Run, versions: dict[str, str], profiles: bytes, acceptance: bytes, trace: bytes
 ) -> Any:
     """Carry out a run on a worker; return the files of the result, or its summary if not kept."""
     for name, version in _installed().items():
@@ -133,7 +120,7 @@ def _remotely(
                 f"a worker has {name} {version}, this computer {versions[name]}: the results could "
                 "differ; install the same versions"
             )
-    result = run.simulate(_kept(profile), _kept(acceptance), _latest(trace))
+    result = run.simulate(_kept(profiles), _kept(acceptance), _latest(trace))
     return result.summary if run.folder is None else as_files(result)
 
 

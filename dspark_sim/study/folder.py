@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from dspark_sim.core import UserError, shipped_dir, whole_file
 from dspark_sim.policies import policy_file
 from dspark_sim.simulator.collect import profile_hash
-from dspark_sim.throughput import load_profile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -87,10 +86,11 @@ def name_of(folder: Path) -> str:
     return f"{folder.parent.name}/{folder.name}"
 
 
-def finished(folder: Path) -> dict[str, Any] | None:
-    """Return the summary of a run that is there whole, with all metrics; else None."""
+def finished(folder: Path, record: str = "requests") -> dict[str, Any] | None:
+    """Return the summary of a run that is there whole, with all it was to record; else None."""
+    needed = RUN_FILES[:-1] if record == "summary" else RUN_FILES
     try:
-        if not all((folder / name).stat().st_size for name in RUN_FILES):
+        if not all((folder / name).stat().st_size for name in needed):
             return None
         summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -140,13 +140,12 @@ def scratch(out: Path | None) -> Iterator[Path]:
         yield Path(folder)
 
 
-def input_hashes(run: Scenario, profile: EngineProfile) -> str:
-    """Return a hash of the program's version and of all files that the runs of a sweep read."""
+def input_hashes(run: Scenario, *profiles: EngineProfile | None) -> str:
+    """Return a hash of the program's version and of all that the runs of a sweep read."""
     import dspark_sim
 
-    parts = [dspark_sim.__version__, profile_hash(profile)]
-    if run.belief.profile is not None:
-        parts.append(profile_hash(load_profile(run.belief.profile)))
+    parts = [dspark_sim.__version__]
+    parts += [profile_hash(profile) for profile in profiles if profile is not None]
     for spec in filter(None, (run.trace, run.acceptance, run.belief.temperatures)):
         words = [spec, *filter(None, re.split("[:,=]", spec))]
         shipped = [f"{word}.{end}" for word in words for end in FILE_ENDINGS]

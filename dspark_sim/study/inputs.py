@@ -1,6 +1,6 @@
 """What the runs of a sweep read: each input is loaded and prepared once, then shared by the runs.
 
-Runs read three pieces: the profile, the acceptance source as the kernels' arrays (one piece per
+Runs read three pieces: the profiles, the acceptance source as the kernels' arrays (one piece per
 draft length), and the requests. A piece has a name; a worker that has a piece of that name already
 does not need it again.
 """
@@ -20,6 +20,7 @@ from dspark_sim.policies import load_policy, policy_draft_len
 from dspark_sim.simulator.setup import believed_temperatures
 from dspark_sim.simulator.simulate import load_scenario_trace
 from dspark_sim.throughput import load_profile
+from dspark_sim.trace import load_trace
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +40,7 @@ class BoundAcceptance(AcceptanceSource):
     name: str
     origin: str
     temperatures: tuple[float, ...] | None
+    applied: tuple[float, ...] | None  # by which the confidences are divided
     arrays: AcceptanceTables = field(repr=False)
 
     @property
@@ -74,6 +76,14 @@ class BoundAcceptance(AcceptanceSource):
 
 
 @dataclass(frozen=True)
+class Profiles:
+    """What steps cost, and what a policy believes they cost where that is another profile."""
+
+    true: EngineProfile
+    believed: EngineProfile | None
+
+
+@dataclass(frozen=True)
 class SharedTrace:
     """The requests of some runs, and the acceptance member of each, shape (n,)."""
 
@@ -104,9 +114,20 @@ class SharedInputs:
             self._temperatures[length] = believed_temperatures(
                 scenario.belief, self._source, length
             )
-        self.profile: EngineProfile = load_profile(scenario.profile, scenario.profile_set)
+        believed = scenario.belief.profile
+        self._profiles = Profiles(
+            load_profile(scenario.profile, scenario.profile_set),
+            None if believed is None else load_profile(believed),
+        )
+        synthetic = scenario.trace.startswith("synth:")
+        self._stored = None if synthetic else load_trace(scenario.trace)
         self._bound: dict[int, BoundAcceptance] = {}
         self._latest: tuple[str, SharedTrace] | None = None
+
+    @property
+    def profiles(self) -> tuple[EngineProfile, EngineProfile | None]:
+        """What steps cost, and what the policies believe, where that is another profile."""
+        return self._profiles.true, self._profiles.believed
 
     def pieces(self, run: Scenario) -> dict[str, Callable[[], Any]]:
         """Return what a run reads, in the order of `Run.carry_out`: names, and what makes each.
@@ -115,7 +136,7 @@ class SharedInputs:
         """
         length = self._draft_len[run.policy]
         return {
-            "profile": lambda: self.profile,
+            "profiles": lambda: self._profiles,
             f"acceptance-{length}": partial(self._acceptance, length),
             trace_name(run): partial(self._trace, run),
         }
@@ -139,6 +160,7 @@ class SharedInputs:
             name=source.name,
             origin=source.origin,
             temperatures=source.temperatures,
+            applied=self._temperatures[draft_len],
             arrays=arrays,
         )
         return self._bound.setdefault(draft_len, bound)
@@ -147,7 +169,7 @@ class SharedInputs:
         name = trace_name(run)
         if self._latest is not None and self._latest[0] == name:
             return self._latest[1]
-        trace = load_scenario_trace(run)
+        trace = load_scenario_trace(run, self._stored)
         categories = trace.requests["category"]
         for category in categories.unique():
             if category not in self._member:

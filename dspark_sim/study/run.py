@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from dspark_sim.config import Scenario
     from dspark_sim.simulator.result import Result
-    from dspark_sim.study.inputs import BoundAcceptance, SharedTrace
-    from dspark_sim.throughput import EngineProfile
+    from dspark_sim.study.inputs import BoundAcceptance, Profiles, SharedTrace
 
     Summary = dict[str, Any]
     CarryOut = Callable[[Sequence["Run"]], Iterator[tuple[int, Summary]]]
@@ -38,27 +37,31 @@ class Run:
     folder: Path | None
 
     def carry_out(
-        self, profile: EngineProfile, acceptance: BoundAcceptance, shared: SharedTrace
+        self, profiles: Profiles, acceptance: BoundAcceptance, shared: SharedTrace
     ) -> Summary:
         """Simulate, keep the result if it has a folder, and return its summary."""
-        result = self.simulate(profile, acceptance, shared)
+        result = self.simulate(profiles, acceptance, shared)
         if self.folder is None:
             return result.summary
         try:
             result.save(self.folder)
         except (OSError, UserError):  # a worker of a killed sweep may have been a moment earlier
-            if finished(self.folder) is None:
+            if finished(self.folder, self.scenario.record) is None:
                 raise
         return as_read(to_json(result.summary))
 
     def simulate(
-        self, profile: EngineProfile, acceptance: BoundAcceptance, shared: SharedTrace
+        self, profiles: Profiles, acceptance: BoundAcceptance, shared: SharedTrace
     ) -> Result:
         """Return the result: the same bytes as those of `simulate(scenario)`."""
-        source = acceptance.assigned(shared.members)
-        return simulate(
-            self.scenario, Inputs(trace=shared.trace, profile=profile, acceptance=source)
+        inputs = Inputs(
+            trace=shared.trace,
+            profile=profiles.true,
+            believed=profiles.believed,
+            acceptance=acceptance.assigned(shared.members),
+            temperatures=acceptance.applied,
         )
+        return simulate(self.scenario, inputs)
 
 
 def as_files(result: Result) -> dict[str, bytes]:

@@ -91,7 +91,8 @@ def sweep(
     with ExitStack() as stack:
         if place is not None:
             stack.enter_context(exclusive(place))
-        known = None if place is None else SweepFolder(place, input_hashes(runs[0], inputs.profile))
+        hashes = input_hashes(runs[0], *inputs.profiles)
+        known = None if place is None else SweepFolder(place, hashes)
         total = len(runs) + refine * len(runs) // len(loads)
         move_bar = stack.enter_context(progress_bar(total, shown=progress))
         start = cache(lambda: stack.enter_context(workers.open(inputs, place)))
@@ -133,7 +134,8 @@ class _Plan:
 
     def runs(self, loads: Sequence[dict[str, Any]]) -> list[Scenario]:
         """Return the runs by policy, load and seed."""
-        shared = self.scenario.model_dump() | {"record_steps": False}
+        shared = self.scenario.model_dump()
+        shared["record"] = "summary" if self.scenario.record == "summary" else "requests"
         if loads != [{}]:
             shared |= {"concurrency": None, "request_rate": None, "rate_scale": 1.0}
         return [
@@ -158,8 +160,12 @@ class _Ledger:
         keys = [scenario.model_dump_json() for scenario in scenarios]
         folders = [None if self.folder is None else self.folder.of(run) for run in scenarios]
         there = 0
-        for key, place in zip(keys, folders, strict=True):
-            if key not in self.known and place is not None and (summary := finished(place)):
+        for run, key, place in zip(scenarios, keys, folders, strict=True):
+            if (
+                key not in self.known
+                and place is not None
+                and (summary := finished(place, run.record))
+            ):
                 self.known[key] = summary
                 there += 1
         self.move_bar(there, True)

@@ -120,8 +120,8 @@ def processes(inputs: SharedInputs, jobs: int, out: Path | None) -> Iterator[Car
         yield carry_out
 
 
-def _with_files(run: Run, profile: str, acceptance: str, trace: str) -> tuple[int, Summary]:
-    return run.number, run.carry_out(_kept(profile), _kept(acceptance), _latest(trace))
+def _with_files(run: Run, profiles: str, acceptance: str, trace: str) -> tuple[int, Summary]:
+    return run.number, run.carry_out(_kept(profiles), _kept(acceptance), _latest(trace))
 
 
 @lru_cache(maxsize=32)
