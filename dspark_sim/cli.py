@@ -17,6 +17,7 @@ import typer
 from dspark_sim import options as opt
 from dspark_sim import show
 from dspark_sim.cli_drafter import drafter_app
+from dspark_sim.cli_explain import explain
 from dspark_sim.cli_inputs import acceptance_app, trace_app
 from dspark_sim.cli_profile import profile_app
 from dspark_sim.cli_serve import serve
@@ -35,6 +36,7 @@ app.add_typer(profile_app, name="profile")
 app.add_typer(acceptance_app, name="acceptance")
 app.add_typer(drafter_app, name="drafter")
 app.command()(serve)
+app.command()(explain)
 
 INTERRUPTED = 130
 DEMO_LOADS = (1, 4, 16, 64, 256)
@@ -71,6 +73,8 @@ def simulate(
     num_speculative_tokens: opt.Gamma = None,
     prefill: opt.Prefill = None,
     goodput: opt.Goodput = None,
+    replicas: opt.Replicas = None,
+    router: opt.Router = None,
     extend: opt.Extend = False,
     seed: opt.Seed = None,
     config: opt.Config = None,
@@ -121,6 +125,8 @@ def sweep(
     num_speculative_tokens: opt.Gamma = None,
     prefill: opt.Prefill = None,
     goodput: opt.Goodput = None,
+    replicas: opt.Replicas = None,
+    router: opt.Router = None,
     extend: opt.Extend = False,
     seed: opt.Seed = None,
     seeds: Annotated[int, typer.Option(help="Number of seeds, from --seed on.", **opt.WHOLE)] = 1,

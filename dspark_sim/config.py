@@ -70,6 +70,10 @@ class Scenario(_Strict):
     requests : int, optional
         How many requests of the trace to run. Default: all of a file; of a generator, and always
         in a closed loop, at least max(1,000, 8 x concurrency).
+    replicas, router : int, str
+        Open loop: this many engines behind a router that gives each request to one of them,
+        "round-robin" (in turn), "least-loaded" (fewest requests in it at the arrival) or "random"
+        (by the seed).
     seed : int
         Of luck, generators and drawn arrivals.
     warmup_s, cooldown_s : float
@@ -95,6 +99,8 @@ class Scenario(_Strict):
     requests: Annotated[pydantic.PositiveInt, pydantic.Field(le=100_000_000)] | None = None
     prefill: Prefill = Prefill()
     belief: Belief = Belief()
+    replicas: Annotated[pydantic.PositiveInt, pydantic.Field(le=10_000)] = 1
+    router: Literal["round-robin", "least-loaded", "random"] = "round-robin"
     seed: Annotated[Whole, pydantic.Field(lt=2**63)] = 0
     warmup_s: Seconds = 0.0
     cooldown_s: Seconds = 0.0
@@ -109,6 +115,12 @@ class Scenario(_Strict):
             raise ValueError("give either concurrency or request_rate, not both")
         if self.concurrency is not None and (self.warmup_s or self.cooldown_s):
             raise ValueError("warmup_s and cooldown_s belong to an open loop")
+        if self.replicas > 1 and self.concurrency is not None:
+            raise ValueError(
+                "a closed loop has one replica: give replicas a rate or a trace's times"
+            )
+        if self.replicas > 1 and (self.warmup_s or self.cooldown_s):
+            raise ValueError("several replicas are measured whole: no warmup_s or cooldown_s")
         if self.rate_scale != 1.0 and (self.concurrency or self.request_rate):
             raise ValueError("rate_scale speeds up the trace's own times: no other load with it")
         if not math.isfinite(self.rate_scale):

@@ -1,6 +1,8 @@
 """What to conclude: sweeps, Pareto frontiers, comparisons, tables and pictures."""
 
 from dspark_sim.study.drafters import Comparison, compare_drafters, format_drafters
+from dspark_sim.study.explain import explain, reasons, wide
+from dspark_sim.study.explain import read_runs as explain_runs
 from dspark_sim.study.fit_bench import BenchFit, fit_bench, fit_summary, fitted_law, write_fit
 from dspark_sim.study.fit_table import format_fit
 from dspark_sim.study.lossless import check_lossless, format_lossless
@@ -13,6 +15,7 @@ from dspark_sim.study.plot_drafters import (
     save_drafters,
     save_thresholds,
 )
+from dspark_sim.study.plot_explain import save_explain
 from dspark_sim.study.plot_learning import save_learning_curves
 from dspark_sim.study.plot_reliability import save_reliability
 from dspark_sim.study.progress import stage_bar
@@ -28,6 +31,8 @@ __all__ = [
     "check_lossless",
     "compare",
     "compare_drafters",
+    "explain",
+    "explain_runs",
     "fit_bench",
     "fit_summary",
     "fitted_law",
@@ -40,10 +45,12 @@ __all__ = [
     "next_concurrency",
     "paired_difference",
     "read_sweep",
+    "reasons",
     "save_acceptance_lengths",
     "save_conditional",
     "save_draft_latency",
     "save_drafters",
+    "save_explain",
     "save_latency",
     "save_learning_curves",
     "save_load",
@@ -54,5 +61,6 @@ __all__ = [
     "stage_bar",
     "sweep",
     "throughput_at",
+    "wide",
     "write_fit",
 ]
