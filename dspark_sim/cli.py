@@ -19,6 +19,7 @@ from dspark_sim import show
 from dspark_sim.cli_drafter import drafter_app
 from dspark_sim.cli_explain import explain
 from dspark_sim.cli_inputs import acceptance_app, trace_app
+from dspark_sim.cli_plan import plan
 from dspark_sim.cli_profile import profile_app
 from dspark_sim.cli_serve import serve
 from dspark_sim.config import Scenario
@@ -37,6 +38,7 @@ app.add_typer(acceptance_app, name="acceptance")
 app.add_typer(drafter_app, name="drafter")
 app.command()(serve)
 app.command()(explain)
+app.command()(plan)
 
 INTERRUPTED = 130
 DEMO_LOADS = (1, 4, 16, 64, 256)

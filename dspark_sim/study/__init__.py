@@ -1,5 +1,6 @@
 """What to conclude: sweeps, Pareto frontiers, comparisons, tables and pictures."""
 
+from dspark_sim.study.drafter_memory import DrafterMemory
 from dspark_sim.study.drafters import Comparison, compare_drafters, format_drafters
 from dspark_sim.study.explain import explain, reasons, wide
 from dspark_sim.study.explain import read_runs as explain_runs
@@ -7,6 +8,7 @@ from dspark_sim.study.fit_bench import BenchFit, fit_bench, fit_summary, fitted_
 from dspark_sim.study.fit_table import format_fit
 from dspark_sim.study.lossless import check_lossless, format_lossless
 from dspark_sim.study.pareto import compare, frontier, interactivity_at, throughput_at
+from dspark_sim.study.plan import Plan, Planner, plan
 from dspark_sim.study.plot import save_latency, save_load, save_pareto, save_waste
 from dspark_sim.study.plot_draft_latency import save_draft_latency
 from dspark_sim.study.plot_drafters import (
@@ -17,16 +19,22 @@ from dspark_sim.study.plot_drafters import (
 )
 from dspark_sim.study.plot_explain import save_explain
 from dspark_sim.study.plot_learning import save_learning_curves
+from dspark_sim.study.plot_plan import save_plan
 from dspark_sim.study.plot_reliability import save_reliability
 from dspark_sim.study.progress import stage_bar
 from dspark_sim.study.refine import next_concurrency
 from dspark_sim.study.seeds import aggregate, paired_difference
+from dspark_sim.study.slo import Slo
 from dspark_sim.study.sweep import read_sweep, sweep
 from dspark_sim.study.table import format_table
 
 __all__ = [
     "BenchFit",
     "Comparison",
+    "DrafterMemory",
+    "Plan",
+    "Planner",
+    "Slo",
     "aggregate",
     "check_lossless",
     "compare",
@@ -44,6 +52,7 @@ __all__ = [
     "interactivity_at",
     "next_concurrency",
     "paired_difference",
+    "plan",
     "read_sweep",
     "reasons",
     "save_acceptance_lengths",
@@ -55,6 +64,7 @@ __all__ = [
     "save_learning_curves",
     "save_load",
     "save_pareto",
+    "save_plan",
     "save_reliability",
     "save_thresholds",
     "save_waste",

@@ -119,7 +119,9 @@ def reasons(table: pd.DataFrame) -> list[str]:
     Parts are named by size, up to 95 % of all that is gained and lost.
     """
     found = []
-    for (_, policy, against), rows in table.groupby(["load", "policy", "against"], dropna=False):
+    for (_, policy, against), rows in table.groupby(
+        ["load", "policy", "against"], dropna=False, sort=False
+    ):
         by_part = rows.set_index("part")
         total: Any = by_part.loc["total"]
         if policy == against or isnan(total["difference"]):
