@@ -25,7 +25,8 @@ class Belief(_Strict):
 
     `profile` takes the cost table of another profile; `table` reads it "flat" (every batch costs
     the same), "monotone" or as it is; `draft = false` leaves the draft term out; `context = true`
-    adds this step's context term, which engines' tables do not have.
+    adds this step's context term, which engines' tables do not have; `context_tokens` instead puts
+    the context of a table that was measured with so many KV tokens per request into every batch.
 
     The policy sees ``sigmoid((scale * logit(c_k) + bias) / T_k)`` where the drafter reports c_k at
     draft position k. `confidence_scale` and `confidence_bias` are drift: how the drafter's reports
@@ -39,9 +40,16 @@ class Belief(_Strict):
     lookup: Literal["captured", "linear", "floor"] | None = None
     draft: bool = True
     context: bool = False
+    context_tokens: Whole = 0
     confidence_scale: Annotated[Positive, pydantic.AllowInfNan(False)] = 1.0
     confidence_bias: pydantic.FiniteFloat = 0.0
     temperatures: Annotated[str, pydantic.Field(min_length=1)] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _one_context(self) -> Self:
+        if self.context and self.context_tokens:
+            raise ValueError("give either context or context_tokens, not both")
+        return self
 
 
 class Prefill(_Strict):

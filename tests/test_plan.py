@@ -15,7 +15,7 @@ from dspark_sim.study.capacity import good_share, replicas_for
 from dspark_sim.throughput import write_profile
 
 AZURE = Path(__file__).parents[2] / "shared/data/traces/AzureLLMInferenceTrace_conv.csv"
-FLAT = pd.DataFrame({"batch_tokens": [1, 512], "ms": [10.0, 10.0]})
+FLAT = pd.DataFrame({"batch_tokens": [1, 512], "ms": [100.0, 100.0]})
 
 
 @pytest.fixture
@@ -31,8 +31,8 @@ def profile(tmp_path, monkeypatch):
     return write
 
 
-def scenario(profile, trace="synth:fixed,in=8,out=101", **changes):
-    keys = {"policy": "none", "prefill": {"mode": "none"}, "request_rate": 8.0, "requests": 1500}
+def scenario(profile, trace="synth:fixed,in=8,out=11", **changes):
+    keys = {"policy": "none", "prefill": {"mode": "none"}, "request_rate": 8.0, "requests": 600}
     return Scenario(profile=profile, trace=trace, **(keys | changes))
 
 
@@ -46,7 +46,7 @@ def waits_longer(rate, service, limit):
 
 
 def test_one_slot_is_mdone_and_the_largest_rate_is_erlangs(profile):
-    """101 tokens, the first at admission, 100 steps of 10 ms: service is 1 s, always."""
+    """11 tokens, the first at admission, 10 steps of 100 ms: service is 1 s, always."""
     name = profile(max_num_seqs=1)
     limit = 3.0
     exact = brentq(lambda rate: waits_longer(rate, 1.0, limit) - 0.05, 0.05, 0.95)
@@ -58,16 +58,16 @@ def test_one_slot_is_mdone_and_the_largest_rate_is_erlangs(profile):
     assert row["max_rate"] <= exact * 1.04
     assert row["max_rate_high"] >= exact * 0.96
     assert row["limit"] == "slots"
-    # by hand: 2 requests/s over the rate of one, one GPU each, 202 tokens/s for all
+    # by hand: 2 requests/s over the rate of one, one GPU each, 22 tokens/s for all
     assert row["replicas_by_rate"] == np.ceil(2.0 / row["max_rate"])
     assert row["gpus"] == row["replicas"]
-    assert row["cost_per_mtok"] == pytest.approx(row["gpus"] * 3.0 / (2.0 * 101 * 3600) * 1e6)
+    assert row["cost_per_mtok"] == pytest.approx(row["gpus"] * 3.0 / (2.0 * 11 * 3600) * 1e6)
     assert row["headroom_pct"] == pytest.approx(100 * (row["replicas"] * row["max_rate"] / 2.0 - 1))
 
 
 def test_an_engine_that_never_slows_is_bound_by_compute(profile):
-    """Four slots of 1 s each, any TPOT allowed is 10 ms: the full engine finishes 4 a second."""
-    answer = plan(scenario(profile(max_num_seqs=4)), Slo({"tpot": 11.0}), ["none"], requests=800)
+    """Four slots of 1 s each, every TPOT is 100 ms: the full engine finishes 4 a second."""
+    answer = plan(scenario(profile(max_num_seqs=4)), Slo({"tpot": 110.0}), ["none"], requests=800)
     row = answer.table.iloc[0]
     assert row["limit"] == "compute"
     assert row["max_rate_high"] == pytest.approx(4.0, rel=0.02)
@@ -77,40 +77,40 @@ def test_an_engine_that_never_slows_is_bound_by_compute(profile):
 
 def test_an_infeasible_slo_names_what_binds(profile):
     name = profile()
-    answer = plan(scenario(name), Slo({"tpot": 9.0, "ttft": 100.0}), ["none", "fixed:1"])
+    answer = plan(scenario(name), Slo({"tpot": 90.0, "ttft": 100.0}), ["none", "fixed:1"])
     assert answer.recommended is None
     assert answer.table["feasible"].tolist() == [False, True]
     row = answer.table.iloc[0]
     assert (row["limit"], row["max_rate"]) == ("TPOT", 0.0)
-    assert row["because"] == ("P95 TPOT is 10 ms with one request at a time, the limit is 9 ms")
+    assert row["because"] == ("P95 TPOT is 100 ms with one request at a time, the limit is 90 ms")
     assert not row["confirmed"]
     assert np.isnan(row["gpus"])
     code, out, err = call(
-        "plan", "--profile", name, "--trace", "synth:fixed,in=8,out=101", "--request-rate", 8,
-        "--requests", 200, "--prefill", "none", "--policy", "none", "--goodput", "tpot:9",
+        "plan", "--profile", name, "--trace", "synth:fixed,in=8,out=11", "--request-rate", 8,
+        "--requests", 200, "--prefill", "none", "--policy", "none", "--goodput", "tpot:90",
         "--jobs", 1,
     )  # fmt: skip
     assert (code, err) == (0, "")
-    assert "none: infeasible: TPOT binds: P95 TPOT is 10 ms" in out
+    assert "none: infeasible: TPOT binds: P95 TPOT is 100 ms" in out
     assert out.endswith("no lossless policy keeps the SLO\n")
 
 
 def test_a_step_that_grows_is_bound_by_tpot(profile):
     sizes = [1, 512]
-    verify = pd.DataFrame({"batch_tokens": sizes, "ms": [10.0, 10.0 + 0.5 * 511]})
-    answer = plan(scenario(profile(verify=verify)), Slo({"tpot": 15.0}), ["none"], requests=600)
+    verify = pd.DataFrame({"batch_tokens": sizes, "ms": [100.0, 100.0 + 5.0 * 511]})
+    answer = plan(scenario(profile(verify=verify)), Slo({"tpot": 150.0}), ["none"], requests=600)
     row = answer.table.iloc[0]
     assert row["limit"] == "TPOT"
-    # 15 ms is 11 in the batch: 7.3 a second if their number never varied, less as it does
+    # 150 ms is 11 in the batch: 7.3 a second if their number never varied, less as it does
     assert 0.5 * 11 / 1.5 < row["max_rate"] < 11 / 1.5
     assert set(answer.points["verdict"]) >= {"met", "violated"}
 
 
 def test_a_small_kv_cache_binds_and_a_drafter_makes_it_smaller(profile):
-    name = profile(kv_tokens=1200, block_size=1)
+    name = profile(kv_tokens=200, block_size=1)
     load = scenario(name, request_rate=8.0)
-    slo = Slo({"ttft": 200.0})
-    memory = DrafterMemory(weights_gib=0.5, kv_bytes=2**19, target_kv_bytes=2**20)
+    slo = Slo({"ttft": 500.0})
+    memory = DrafterMemory(weights_gib=1 / 16, kv_bytes=2**19, target_kv_bytes=2**20)
     settings = {"requests": 600, "tolerance": 0.05}
     alone = plan(load, slo, ["none", "fixed:1"], **settings).table.set_index("policy")
     with_drafter = plan(load, slo, ["none", "fixed:1"], drafter_memory=memory, **settings)
@@ -119,7 +119,7 @@ def test_a_small_kv_cache_binds_and_a_drafter_makes_it_smaller(profile):
     assert beside.loc["none", "max_rate"] == alone.loc["none", "max_rate"]
     assert beside.loc["fixed:1", "max_rate"] < 0.6 * alone.loc["fixed:1", "max_rate"]
     assert Planner(load, slo, drafter_memory=memory).scenario_of("fixed:1").profile_set == {
-        "kv_tokens": int((1200 - 512) / 1.5)
+        "kv_tokens": int((200 - 64) / 1.5)
     }
 
 
@@ -128,21 +128,21 @@ def test_points_that_violate_are_never_on_the_frontier(tmp_path):
         profile="dsv4-flash-b300-tp4", trace="chat-1k", prefill={"mode": "none"}, request_rate=60.0,
     )  # fmt: skip
     slo = Slo({"tpot": 4.0})
-    answer = plan(load, slo, ["fixed:3", "vllm", "oracle"], requests=400, tolerance=0.1)
+    answer = plan(load, slo, ["vllm", "oracle"], requests=300, tolerance=0.2)
     best = answer.points[answer.points["on_frontier"]]
     assert len(best)
     assert set(best["verdict"]) == {"met"}
     assert "oracle" not in set(best["policy"])
     assert (best["tpot_p95_ms"] <= 4.0).all()
-    assert answer.recommended in ("fixed:3", "vllm")
+    assert answer.recommended == "vllm"
     assert set(answer.points["verdict"]) >= {"met", "violated"}
 
 
 def test_a_plan_does_not_depend_on_its_workers_and_its_files_hold_it(profile, tmp_path):
     name = profile()
-    options = ["--profile", name, "--trace", "synth:fixed,in=8,out=31", "--request-rate", 30,
-               "--requests", 300, "--prefill", "none", "--policy", "fixed:1..3:2", "--goodput",
-               "ttft:50 tpot:12", "--run-requests", 300, "--json", "--price", 2,
+    options = ["--profile", name, "--trace", "synth:fixed,in=8,out=11", "--request-rate", 30,
+               "--requests", 200, "--prefill", "none", "--policy", "fixed:1..3:2", "--goodput",
+               "ttft:400 tpot:120", "--run-requests", 200, "--json", "--price", 2,
                "--tolerance", 10]  # fmt: skip
     code, out, err = call("plan", *options, "--jobs", 1, "--out", "p")
     assert (code, err) == (0, "")
@@ -204,7 +204,7 @@ def test_a_plan_that_cannot_be_is_refused(profile, keys, settings, words):
 def test_azure_is_planned_and_the_fleet_confirms_it():
     if not AZURE.is_file():
         pytest.skip("the public Azure trace is not here")
-    load = Scenario(profile="dsv4-flash-b300-tp4", trace=str(AZURE), rate_scale=10.0)
+    load = Scenario(profile="dsv4-flash-b300-tp4", trace=str(AZURE), rate_scale=15.0)
     answer = plan(load, Slo({"ttft": 1000, "tpot": 20}), ["fixed:3", "vllm"])
     table = answer.table
     assert (table["replicas"] >= 8).all()

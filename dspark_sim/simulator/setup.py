@@ -170,6 +170,8 @@ def build_rule(
         engine.gamma, engine.max_running, extend, max_batch_tokens=engine.max_batch_tokens
     )
     kernel = policy if isinstance(policy, KernelPolicy) else None
+    if belief.context_tokens:
+        costs = costs.at_context(belief.context_tokens)
     if belief.table == "flat":
         costs = costs.flat()
     if belief.table == "monotone" or (kernel is not None and kernel.believes == "monotone"):

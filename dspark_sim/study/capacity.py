@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dspark_sim.study.run import Run
-from dspark_sim.study.slo import MET, NAMES, VIOLATED, Slo
+from dspark_sim.study.slo import MET, NAMES, VIOLATED, Slo, mean_and_half_width
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -182,13 +182,15 @@ class Bench:
             if self.scenario.prefill.mode == "separate" and full["utilisation"] < NEAR:
                 limit = "prefill"
             return limit, f"the full engine finishes {top:.4g} requests/s, and the SLO holds there"
-        values = {
-            name: beyond.mean(f"{name}_p{self.slo.percentile}_ms") for name in self.slo.limits
+        spread = {
+            name: mean_and_half_width([self.slo.values(run)[name] for run in beyond.runs])
+            for name in self.slo.limits
         }
-        name, _ = self.slo.worst(values)
+        name, _ = self.slo.worst({name: mean + half for name, (mean, half) in spread.items()})
+        mean, half = spread[name]
         why = (
-            f"P{self.slo.percentile} {NAMES[name]} is {values[name]:.4g} ms at {beyond.rate:.4g} "
-            f"requests/s, the limit is {self.slo.limits[name]:g} ms"
+            f"P{self.slo.percentile} {NAMES[name]} is {mean:.4g} ± {half:.2g} ms at "
+            f"{beyond.rate:.4g} requests/s, the limit is {self.slo.limits[name]:g} ms"
         )
         kv, slots = beyond.mean("kv_wait_fraction"), beyond.mean("slot_wait_fraction")
         if kv > WAITS:
