@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from math import isnan
+from math import isnan, nan
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -75,11 +75,18 @@ def plan(
     scenario = opt.scenario_from(chosen, config, settings)
     if price is not None and not price > 0:
         raise UserError(f"--price must be positive, got {price:g}")
+    limits = {str(metric): limit for metric, limit in scenario.goodput.items()}
     planner = Planner(
-        scenario, Slo(scenario.goodput, percentile), float("nan") if price is None else price,
-        peak_window, run_requests, (3, max(seeds, 3)), tolerance / 100, _memory(drafter_memory),
-        jobs,
-    )  # fmt: skip
+        scenario,
+        Slo(limits, percentile),
+        price_per_gpu_hour=nan if price is None else price,
+        peak_window_s=peak_window,
+        requests=run_requests,
+        seeds=(3, max(seeds, 3)),
+        tolerance=tolerance / 100,
+        drafter_memory=_memory(drafter_memory),
+        jobs=jobs,
+    )
     show.note_compilation()
     specs = policy or list(DEFAULT_POLICIES)
     answer = planner.plan([name for spec in specs for name in expand_policy(spec)])

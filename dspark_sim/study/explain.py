@@ -89,20 +89,12 @@ def explain(runs: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
     other = split[split["policy"] == split["against"]][[*keys, "seed", "part", TOTAL]]
     pairs = split.merge(other, "left", [*keys, "seed", "part"], suffixes=("", "_other"))
     pairs["difference"] = pairs[TOTAL] - pairs[f"{TOTAL}_other"]
-    order = {part: place for place, part in enumerate(names.values())}
-    policies = {name: place for place, name in enumerate(frame["policy"].unique())}
-    pairs = pairs.sort_values(
-        ["load", "policy", "part"],
-        key=lambda column: (
-            column.map({"policy": policies, "part": order}.get(column.name))
-            if column.name in ("policy", "part")
-            else column
-        ),
-        kind="stable",
-    )
+    places = {part: place for place, part in enumerate(names.values())}
+    pairs["place"], pairs["rank"] = pairs["part"].map(places), pd.factorize(pairs["policy"])[0]
+    pairs = pairs.sort_values(["load", "request_rate", "rank", "place"], kind="stable")
     table = over_seeds(pairs, [*keys, "policy", "against", "part"], [TOTAL, "difference"], TOTAL)
     totals = table[TOTAL].where(table["part"] == "total").ffill()
-    table.insert(table.columns.get_loc(TOTAL) + 1, "share", table[TOTAL] / totals)
+    table.insert(list(table.columns).index(TOTAL) + 1, "share", table[TOTAL] / totals)
     return table
 
 

@@ -66,8 +66,9 @@ class Objective:
             {key: [run[key] for run in runs] for key in ("tok_s_user", "tok_s_gpu")}
         )
         if self.name == "area":
-            keys = {"policy": "one", "concurrency": np.arange(len(frame)), "request_rate": nan}
-            return area_under_frontier(frame.assign(**keys, seed=0), "one")
+            frame["policy"], frame["seed"], frame["request_rate"] = "one", 0, nan
+            frame["concurrency"] = np.arange(len(frame))
+            return area_under_frontier(frame, "one")
         best = frame[pareto_frontier(frame["tok_s_user"], frame["tok_s_gpu"])]
         best = best.sort_values("tok_s_user")
         user, gpu = best["tok_s_user"].to_numpy(), best["tok_s_gpu"].to_numpy()

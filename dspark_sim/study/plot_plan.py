@@ -23,7 +23,7 @@ FURTHEST = 2.5  # of the limit: what lies beyond is drawn at the edge
 def plot_slo(plan: Plan, ax: Axes) -> Axes:
     """Draw the worst percentile, as a share of its limit, against the rate of one replica.
 
-    Hollow points violate the SLO or are undecided; below the line, in the band, it holds.
+    Hollow points violate the SLO or may do so; below the line, in the band, it holds.
     """
     ax.axhspan(0.0, 1.0, color="#009E73", alpha=0.10, linewidth=0)
     ax.axhline(1.0, color="#4D4D4D", linewidth=0.9)
@@ -71,7 +71,9 @@ def plot_frontier(plan: Plan, ax: Axes) -> Axes:
             row["tok_s_user"], row["tok_s_gpu"], marker="*", markersize=15, color="#F0E442",
             markeredgecolor="black", linestyle="none", label="recommended", zorder=8,
         )  # fmt: skip
-    ax.plot([], [], "o", color="#4D4D4D", markerfacecolor="white", label="violates the SLO")
+    ax.plot(
+        [], [], "o", color="#4D4D4D", markerfacecolor="white", label="not surely within the SLO"
+    )
     ax.set_xlim(left=0.0)
     ax.set_ylim(bottom=0.0)
     ax.set_xlabel("Interactivity (tok/s/user)")

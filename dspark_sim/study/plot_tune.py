@@ -49,7 +49,9 @@ def plot_tune(tuned: Tuned, ax: Axes, title: str | None = None) -> Axes:
     ax.set_ylabel("Objective (% of each load's best)")
     finish(ax, title)
     legend(ax)
-    ax.get_legend().set_title(f"load: best\n({UNITS[tuned.objective.name]})")
+    box = ax.get_legend()
+    if box is not None:
+        box.set_title(f"load: best\n({UNITS[tuned.objective.name]})")
     return ax
 
 
