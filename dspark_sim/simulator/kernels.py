@@ -11,6 +11,7 @@ from dspark_sim.jit import kernel, kernel_inlined
 from dspark_sim.policies.kernel_policy import LAGS, Decision
 from dspark_sim.policies.rules import decide
 from dspark_sim.simulator import state as s
+from dspark_sim.simulator.account import account
 from dspark_sim.simulator.admission import (
     add_gap,
     admit,
@@ -18,6 +19,7 @@ from dspark_sim.simulator.admission import (
     emit_prefill_token,
     grow,
     ingest,
+    next_start,
     release,
     schedule_prefill,
 )
@@ -191,6 +193,7 @@ def finish_step(engine: Engine, state: State, keep_history: bool) -> int:
     if step_ns < 0:
         clock[s.BAD_TOKENS] = batch_tokens
         return s.OUT_OF_RANGE
+    account(engine, state, batch_tokens, drafting, longest, step_ns)
     start = clock[s.NOW]
     clock[s.NOW] = start + step_ns
     waiting = clock[s.VISIBLE] - clock[s.HEAD] + clock[s.STACKED]
@@ -316,12 +319,12 @@ def _watch_window(engine: Engine, state: State) -> None:
 def advance(
     engine: Engine, acceptance: AcceptanceTables, rule: Rule, state: State, until_ns: int
 ) -> int:
-    """Run steps under a built-in rule until nothing is left or `until_ns`; return why."""
+    """Run the steps that begin before `until_ns` under a built-in rule; return why it stopped."""
     clock = state.clock
     while True:
         if records_full(engine, state):
             return s.RECORDS_FULL
-        if clock[s.NOW] >= until_ns:
+        if next_start(state) >= until_ns:
             return s.HORIZON
         if begin_step(engine, state) == s.DONE:
             return s.DONE
