@@ -20,6 +20,7 @@ from dspark_sim.cli_drafter import drafter_app
 from dspark_sim.cli_inputs import acceptance_app, trace_app
 from dspark_sim.cli_profile import profile_app
 from dspark_sim.cli_serve import serve
+from dspark_sim.cli_validate import validate
 from dspark_sim.config import Scenario
 from dspark_sim.core import RunError, UserError
 
@@ -35,6 +36,7 @@ app.add_typer(profile_app, name="profile")
 app.add_typer(acceptance_app, name="acceptance")
 app.add_typer(drafter_app, name="drafter")
 app.command()(serve)
+app.command()(validate)
 
 INTERRUPTED = 130
 DEMO_LOADS = (1, 4, 16, 64, 256)
