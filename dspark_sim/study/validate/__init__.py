@@ -38,9 +38,7 @@ CASES = {
 """Case to the module whose `run` carries it out, imported when it is asked for."""
 
 
-def validate(
-    cases: Sequence[str] = (), settings: Settings | None = None
-) -> Iterator[Validation]:
+def validate(cases: Sequence[str] = (), settings: Settings | None = None) -> Iterator[Validation]:
     """Run cases, all by default, and give each outcome as it is there.
 
     Raises

@@ -104,9 +104,7 @@ def read_responses(path: Path) -> list[Response]:
 def speedup(responses: Sequence[Response], policy: str, batch_size: int) -> float:
     """Return the speed-up of a policy over plain decoding at a batch size."""
     recording = _recording(responses, batch_size)
-    rates = [
-        _rate(responses, recording, name, batch_size).mean() for name in (policy, "none")
-    ]
+    rates = [_rate(responses, recording, name, batch_size).mean() for name in (policy, "none")]
     return float(rates[0] / rates[1])
 
 
