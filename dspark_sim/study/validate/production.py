@@ -130,8 +130,8 @@ def run(settings: Settings) -> Validation:
             f"acceptance lengths {', '.join(map(str, LENGTHS))} for drafts of 1 to 5 "
             "(InferenceX, DeepSeek-V4-Pro with DSpark)",
             f"heterogeneity of acceptance {HETEROGENEITY:g} as in V1, band for ± {SPREAD:g}",
-            "draft cost of vLLM's start-up table on 4 x B300 (blog of 2026-08-14), for a drafter of "
-            "three layers; a third of it is inside MTP-1's step and taken off",
+            "draft cost of vLLM's start-up table on 4 x B300 (blog of 2026-08-14) for three "
+            "draft layers; a third of it is inside MTP-1's step and taken off",
             "beyond the line, M of about 700, the last slope goes on",
             f"the policy is section 5.2's, budget two steps old, drafts of {GAMMA}, confidences "
             "calibrated; its SPS(B) is that of the target's step, as in Algorithm 1",

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
-from dspark_sim.acceptance import ParametricAcceptance
 from dspark_sim.config import Scenario
 from dspark_sim.simulator.simulate import Inputs, simulate
 from dspark_sim.study.fit_bench import fitted_law
@@ -28,6 +27,7 @@ from dspark_sim.throughput.fit_profile import fitted_profile
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from dspark_sim.acceptance import ParametricAcceptance
     from dspark_sim.throughput.step_fit import StepFit
 
 TITLE = "vLLM, DeepSeek-V4-Pro on 8 x B300: fixed k = 5, 6 and adaptive verification"
