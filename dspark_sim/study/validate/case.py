@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from math import nan
+from math import isnan, nan
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,6 +44,8 @@ class Point:
         A band of the prediction, NaN without one.
     fitted : bool
         Whether the published number was fitted; it then counts in no error.
+    of : float
+        What errors are a share of; NaN: of the published number itself.
     """
 
     series: str
@@ -54,11 +56,13 @@ class Point:
     low: float = nan
     high: float = nan
     fitted: bool = False
+    of: float = nan
 
     @property
     def error_pct(self) -> float:
-        """100 · (predicted / published − 1)."""
-        return 100.0 * (self.predicted / self.published - 1.0)
+        """100 · (predicted − published) / of."""
+        whole = self.published if isnan(self.of) else self.of
+        return 100.0 * (self.predicted - self.published) / whole
 
 
 @dataclass(frozen=True)
@@ -165,6 +169,6 @@ def errors_within(
 
 
 def _plain(point: Point, at: str) -> dict[str, Any]:
-    row = {key: None if value != value else value for key, value in asdict(point).items()}
+    row = {k: None if isinstance(v, float) and isnan(v) else v for k, v in asdict(point).items()}
     row["at"] = {"name": at, "value": point.at}
     return {**row, "error_pct": point.error_pct}
