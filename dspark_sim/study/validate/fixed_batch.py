@@ -35,6 +35,7 @@ REQUESTS = 300
 TARGET = (3.92645679e-5, 2.10103129e-2, 5.88590713)
 DRAFT = (2.37768493e-6, 8.41429603e-4, 2.13526175)
 OVERHEAD = 1.20683946
+_FIXED = 3
 _BOUNDS = {"gsm8k": 1.0, "sharegpt": 2.0}
 _POLICIES = {"FIXED_3": "fixed:3", "ORACLE": "oracle"}
 
@@ -112,7 +113,7 @@ def _rate(
     responses: Sequence[Response], recording: RecordedAcceptance, policy: str, batch_size: int
 ) -> pd.Series[float]:
     """Return tokens over the mean latency of each batch, tok/s."""
-    draft_len = recording.draft_len if policy == "oracle" else 3
+    draft_len = recording.draft_len if policy == "oracle" else _FIXED
     scenario = Scenario(
         profile="specdecode-bench",
         policy=policy,
@@ -155,7 +156,8 @@ def _recording(responses: Sequence[Response], batch_size: int) -> RecordedAccept
         }
     )
     tied = {i: names[i // batch_size] for i in range(len(responses) * batch_size)}
-    return RecordedAcceptance("acc_eagle", frame, int(frame["accepted"].max()), mapping=tied)
+    longest = max(int(frame["accepted"].max()), _FIXED)
+    return RecordedAcceptance("acc_eagle", frame, longest, mapping=tied)
 
 
 def _profile(trace: Trace, batch_size: int, draft_len: int) -> EngineProfile:

@@ -122,13 +122,18 @@ def run(settings: Settings) -> Validation:
         at="threshold or position",
         points=tuple(points),
         checks=tuple(_checks(points)),
-        notes=(*found, _ENDS, "errors of thresholds are in % of the tokens per step"),
+        notes=(*found, _ENDS, _SHAPE, "errors of thresholds are in % of the tokens per step"),
     )
 
 
 _ENDS = (
     "the paper's rounds verify 7.95 tokens at threshold 0, not 8: a response's last round is cut "
     "at its end, ours counts whole"
+)
+_SHAPE = (
+    "chat is worst: the law's logit is normal, real confidences are skewed. Of Fig. 6's first "
+    "tokens 38 % are reported above 0.95 and 1.2 % below 0.3; the law has too many low and too "
+    "few middling ones, so that low thresholds cut too early and high ones too late"
 )
 
 
