@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from math import isnan, nan
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
 
@@ -95,7 +95,7 @@ class Validation:
     by_hand : tuple of str
         What was fixed by hand, one sentence each.
     at : str
-        What `Point.at` is.
+        What `Point.at` is, and by quantity, where it is something else, `axes`.
     points, checks : tuple
     notes : tuple of str
         What a reader has to know; where a bound is not met, which term is missing.
@@ -110,10 +110,15 @@ class Validation:
     parameters: float = 0.0
     by_hand: tuple[str, ...] = ()
     at: str = "concurrency"
+    axes: Mapping[str, str] = field(default_factory=dict)
     points: tuple[Point, ...] = ()
     checks: tuple[Check, ...] = ()
     notes: tuple[str, ...] = ()
     skipped: str = ""
+
+    def axis(self, quantity: str) -> str:
+        """Return what `Point.at` is for a quantity."""
+        return self.axes.get(quantity, self.at)
 
     @property
     def predicted(self) -> tuple[Point, ...]:
@@ -142,7 +147,7 @@ class Validation:
             "fixed_by_hand": list(self.by_hand),
             "checks": [{**asdict(check), "met": check.met} for check in self.checks],
             "notes": list(self.notes),
-            "points": [_plain(point, self.at) for point in self.points],
+            "points": [_plain(point, self.axis(point.quantity)) for point in self.points],
         }
 
 

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dspark_sim.policies import POLICIES
-from dspark_sim.study.figure import finish, house_figure, legend, mark_values, write_figure
+from dspark_sim.study.figure import finish, house_figure, mark_values, write_figure
 from dspark_sim.study.style import COLOURS, MARKERS, PolicyStyle, policy_styles
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from dspark_sim.study.validate.case import Point, Validation
 
@@ -29,35 +28,49 @@ LABELS = {
     "gain": "DSpark over MTP-1 (ratio)",
     "ece_pct": "Calibration error of the prefix (%)",
     "auc": "AUC of the prefix",
+    "acceptance_length": "Acceptance length (tokens per step)",
+    "wait_ms": "Mean wait (ms)",
+    "draft_len": "Best draft length",
+    "tpot_ms": "TPOT (ms)",
 }
-_FEW = 3
+_COLUMNS = 3
 
 
 def save_validation(found: Validation, path: str | Path) -> list[Path]:
     """Write the picture of one case as PNG and SVG; return both paths."""
     quantities = list(dict.fromkeys(point.quantity for point in found.points))
-    with house_figure(4.6 * len(quantities) + 1.8, 4.6) as figure:
-        grid = figure.add_gridspec(2, len(quantities), height_ratios=[2.4, 1.0])
+    columns = min(len(quantities), _COLUMNS)
+    lines = -(-len(quantities) // columns)
+    with house_figure(4.9 * columns, 5.4 * lines + 0.3) as figure:
+        grid = figure.add_gridspec(2 * lines, columns, height_ratios=[2.4, 1.0] * lines)
         styles = _styles(found)
-        for column, quantity in enumerate(quantities):
-            rates = figure.add_subplot(grid[0, column])
-            errors = figure.add_subplot(grid[1, column], sharex=rates)
+        for place, quantity in enumerate(quantities):
+            line, column = divmod(place, columns)
+            ax = figure.add_subplot(grid[2 * line, column])
+            below = figure.add_subplot(grid[2 * line + 1, column], sharex=ax)
             points = [point for point in found.points if point.quantity == quantity]
-            plot_points(points, rates, errors, styles, found.at)
-            rates.set_ylabel(LABELS.get(quantity, quantity))
-        _legend(figure, found)
+            plot_points(points, ax, below, styles, found.axis(quantity))
+            ax.set_ylabel(LABELS.get(quantity, quantity))
+        figure.suptitle(
+            f"{found.case}  {found.title}\nlines: predicted; markers: published, hollow where fitted",
+            x=0.01, ha="left",
+        )  # fmt: skip
         return write_figure(figure, path)
 
 
 def plot_points(
     points: list[Point], ax: Axes, below: Axes, styles: dict[str, PolicyStyle], at: str
 ) -> None:
-    """Draw one quantity: published as markers (hollow where fitted), predicted as lines."""
+    """Draw one quantity above, and its errors below; its legend stands above the panel."""
     for series in dict.fromkeys(point.series for point in points):
         rows = sorted((p for p in points if p.series == series), key=lambda p: p.at)
         look = styles[series]
         x = np.array([p.at for p in rows])
-        ax.plot(x, [p.predicted for p in rows], color=look.colour, linewidth=1.3, label=look.label)
+        ax.plot(x, [p.predicted for p in rows], color=look.colour, linewidth=1.3)
+        ax.plot(
+            [], [], color=look.colour, linewidth=1.3, marker=look.marker, markersize=5.0,
+            label=look.label,
+        )  # fmt: skip
         if any(p.low == p.low for p in rows):
             low, high = np.array([p.low for p in rows]), np.array([p.high for p in rows])
             ax.fill_between(x, low, high, color=look.colour, alpha=0.18, linewidth=0)
@@ -77,6 +90,9 @@ def plot_points(
     below.set_xlabel(at[0].upper() + at[1:])
     ax.tick_params(labelbottom=False)
     ax.set_ylim(bottom=0.0)
+    ax.legend(
+        loc="lower left", bbox_to_anchor=(0.0, 1.01), ncols=2, frameon=False, borderaxespad=0.0
+    )
     finish(ax)
     finish(below)
     mark_values(below, np.unique([point.at for point in points]))
@@ -90,18 +106,3 @@ def _styles(found: Validation) -> dict[str, PolicyStyle]:
         colour, marker = COLOURS[place % len(COLOURS)], MARKERS[place % len(MARKERS)]
         styles[name] = PolicyStyle(colour, marker, "-", name)
     return styles
-
-
-def _legend(figure: Figure, found: Validation) -> None:
-    """Explain series, and markers against lines, to the right of the last panel."""
-    last = figure.axes[-2]
-    last.plot([], [], color="#555555", linewidth=1.3, label="line: predicted")
-    known = {point.fitted for point in found.points}
-    for fitted, text in ((False, "published"), (True, "published, fitted")):
-        if fitted in known:
-            face = "white" if fitted else "#555555"
-            last.plot(
-                [], [], linestyle="", marker="o", color="#555555", markerfacecolor=face, label=text
-            )  # fmt: skip
-    legend(last)
-    figure.suptitle(f"{found.case}  {found.title}", x=0.01, ha="left")

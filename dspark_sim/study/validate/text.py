@@ -69,7 +69,7 @@ def _table(found: Validation) -> str:
         {
             "": [point.series for point in points],
             "what": [point.quantity for point in points],
-            found.at: [f"{point.at:g}" for point in points],
+            "at": [f"{found.axis(p.quantity).partition(' (')[0]} {p.at:g}" for p in points],
             "published": [f"{point.published:,.4g}" for point in points],
             "predicted": [f"{point.predicted:,.4g}" for point in points],
             "error %": [f"{point.error_pct:+.1f}" for point in points],

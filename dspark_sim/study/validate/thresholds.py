@@ -119,7 +119,12 @@ def run(settings: Settings) -> Validation:
             "Fig. 2's rates, means of three benchmarks, are shifted on the logit to Table 1's "
             "length of the benchmark shown",
         ),
-        at="threshold or position",
+        at="threshold",
+        axes={
+            "acceptance_length": "domain (0 math, 1 code, 2 chat)",
+            "ece_pct": "draft position",
+            "auc": "draft position",
+        },
         points=tuple(points),
         checks=tuple(_checks(points)),
         notes=(*found, _ENDS, _SHAPE, "errors of thresholds are in % of the tokens per step"),
@@ -236,7 +241,7 @@ def _table_1() -> Iterator[Point]:
         for place, domain in enumerate(BENCHMARKS):
             value = 1.0 + float(np.cumprod(CONDITIONAL_RATES[f"{domain}-{drafter}"]).sum())
             known = float(means.loc[drafter, domain])
-            yield Point(f"{drafter}, {domain}", "acceptance_length", float(place), known, value)
+            yield Point(drafter, "acceptance_length", float(place), known, value)
 
 
 def _checks(points: Sequence[Point]) -> Iterator[Check]:
