@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
+_WORDS = ("series", "quantity", "fitted")
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -77,7 +79,7 @@ class Check:
     @property
     def met(self) -> bool:
         """Whether the bound holds; a value that is no number does not."""
-        return self.value <= self.bound
+        return bool(self.value <= self.bound)
 
 
 @dataclass(frozen=True)
@@ -145,7 +147,10 @@ class Validation:
             "parameters": self.parameters,
             "degrees_of_freedom": self.fit_points - self.parameters,
             "fixed_by_hand": list(self.by_hand),
-            "checks": [{**asdict(check), "met": check.met} for check in self.checks],
+            "checks": [
+                {**asdict(check), "value": float(check.value), "met": check.met}
+                for check in self.checks
+            ],
             "notes": list(self.notes),
             "points": [_plain(point, self.axis(point.quantity)) for point in self.points],
         }
@@ -174,6 +179,10 @@ def errors_within(
 
 
 def _plain(point: Point, at: str) -> dict[str, Any]:
-    row = {k: None if isinstance(v, float) and isnan(v) else v for k, v in asdict(point).items()}
+    row = {k: _number(v) if k not in _WORDS else v for k, v in asdict(point).items()}
     row["at"] = {"name": at, "value": point.at}
-    return {**row, "error_pct": point.error_pct}
+    return {**row, "error_pct": float(point.error_pct)}
+
+
+def _number(value: float) -> float | None:
+    return None if isnan(value) else float(value)

@@ -34,6 +34,7 @@ LABELS = {
     "tpot_ms": "TPOT (ms)",
 }
 _COLUMNS = 3
+_LEGEND = "lines: predicted; markers: published, hollow where fitted"
 
 
 def save_validation(found: Validation, path: str | Path) -> list[Path]:
@@ -51,10 +52,7 @@ def save_validation(found: Validation, path: str | Path) -> list[Path]:
             points = [point for point in found.points if point.quantity == quantity]
             plot_points(points, ax, below, styles, found.axis(quantity))
             ax.set_ylabel(LABELS.get(quantity, quantity))
-        figure.suptitle(
-            f"{found.case}  {found.title}\nlines: predicted; markers: published, hollow where fitted",
-            x=0.01, ha="left",
-        )  # fmt: skip
+        figure.suptitle(f"{found.case}  {found.title}\n{_LEGEND}", x=0.01, ha="left")
         return write_figure(figure, path)
 
 
