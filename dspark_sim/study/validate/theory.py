@@ -39,7 +39,7 @@ def run(settings: Settings) -> Validation:
     return Validation(
         case="V6",
         title=TITLE,
-        at="k",
+        at="draft length k",
         axes={"wait_ms": "utilisation", "draft_len": "concurrency", "output_tok_s": "concurrency"},
         by_hand=(
             f"a step takes {STEP_MS:g} ms and {TOKEN_MS:g} ms per token, one request at a time in "
