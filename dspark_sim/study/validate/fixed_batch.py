@@ -21,7 +21,7 @@ from dspark_sim.config import Scenario
 from dspark_sim.core import UserError
 from dspark_sim.simulator.simulate import Inputs, simulate
 from dspark_sim.study.validate.case import Point, Settings, Validation, errors_within
-from dspark_sim.study.validate.published import published
+from dspark_sim.study.validate.published import published, rows
 from dspark_sim.throughput import EngineProfile
 from dspark_sim.trace import Trace
 
@@ -58,12 +58,12 @@ def run(settings: Settings) -> Validation:
     if settings.quick:
         table = table[(table["dataset"] == "gsm8k") & (table["batch_size"] <= 32)]
     points = []
-    for dataset, rows in table.groupby("dataset", sort=False):
+    for dataset, part in table.groupby("dataset", sort=False):
         responses = read_responses(folder / f"combined_{dataset}.jsonl")
-        for row in rows.itertuples():
-            found = speedup(responses, _POLICIES[str(row.policy)], int(row.batch_size))
-            name = f"{row.policy}, {dataset}"
-            points.append(Point(name, "speedup", float(row.batch_size), row.speedup, found))
+        for row in rows(part):
+            found = speedup(responses, _POLICIES[row["policy"]], row["batch_size"])
+            name, at = f"{row['policy']}, {dataset}", float(row["batch_size"])
+            points.append(Point(name, "speedup", at, row["speedup"], found))
     return Validation(
         case="V4",
         title=TITLE,

@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 
 from dspark_sim.acceptance import ParametricAcceptance
-from dspark_sim.config import Scenario
+from dspark_sim.config import Belief, Prefill, Scenario
 from dspark_sim.simulator.simulate import Inputs, simulate
 from dspark_sim.study.validate.case import Check, Point, Settings, Validation, errors_within
-from dspark_sim.study.validate.published import published
+from dspark_sim.study.validate.published import published, rows
 from dspark_sim.throughput import EngineProfile, load_profile
 
 if TYPE_CHECKING:
@@ -209,10 +209,9 @@ def _sharper(points: Sequence[Point], loads: Sequence[int], requests: int) -> st
 
 def _low_load() -> str:
     """Say what acceptance Fig. 7 implies at few requests."""
-    line, anchors = _mtp_frontier(), published("dspark_fig7_anchors").set_index("anchor")
-    base = anchors.loc["DSpark at MTP-SLA2 throughput"]
-    user, load = float(base["tok_s_user"]), float(base["tok_s_gpu"] / base["tok_s_user"])
-    profile, requests = GUESSES[0].profile(*line), round(load)
+    user, total = _anchors()["DSpark at MTP-SLA2 throughput"]
+    load = total / user
+    profile, requests = GUESSES[0].profile(*_mtp_frontier()), round(load)
     step_ms = profile.verify_ms(requests * (1 + GAMMA)) + profile.draft_ms(requests, GAMMA)
     return (
         f"Fig. 7 at {user:.0f} tok/s/user, {load:.1f} requests: in this step time it takes "
@@ -223,6 +222,14 @@ def _low_load() -> str:
     )
 
 
+def _anchors() -> dict[str, tuple[float, float]]:
+    """Return tok/s/user and tok/s/GPU of the points that the paper compares."""
+    return {
+        row["anchor"]: (row["tok_s_user"], row["tok_s_gpu"])
+        for row in rows(published("dspark_fig7_anchors"))
+    }
+
+
 def _mtp_frontier() -> tuple[Floats, Floats]:
     """Return concurrency and throughput of Fig. 7's MTP line."""
     table = published("dspark_fig7")
@@ -230,8 +237,8 @@ def _mtp_frontier() -> tuple[Floats, Floats]:
     return (mtp["tok_s_gpu"] / mtp["tok_s_user"]).to_numpy(), mtp["tok_s_gpu"].to_numpy()
 
 
-def _line(rows: pd.DataFrame, quantity: str) -> tuple[Floats, Floats]:
-    mine = rows[rows["quantity"] == quantity]
+def _line(table: pd.DataFrame, quantity: str) -> tuple[Floats, Floats]:
+    mine = table[table["quantity"] == quantity]
     return mine["concurrency"].to_numpy(dtype=float), mine["value"].to_numpy(dtype=float)
 
 
@@ -240,7 +247,7 @@ def _simulated(
 ) -> pd.DataFrame:
     """Simulate DSpark on the engine behind an MTP line; one row per concurrency."""
     inputs = Inputs(profile=guess.profile(*line), acceptance=guess.law())
-    rows = []
+    found = []
     for load in loads:
         scenario = Scenario(
             trace=WORKLOAD,
@@ -249,26 +256,25 @@ def _simulated(
             num_speculative_tokens=GAMMA,
             concurrency=load,
             requests=max(requests, 4 * load),
-            prefill={"mode": "none"},
-            belief={"draft": not guess.sps_of_batch},
+            prefill=Prefill(mode="none"),
+            belief=Belief(draft=not guess.sps_of_batch),
             extend=True,
             record_steps=False,
         )
         summary = simulate(scenario, inputs).summary
-        rows.append([summary[name] for name in _MEASURED])
-    table = pd.DataFrame(rows, columns=list(_MEASURED))
+        found.append([summary[name] for name in _MEASURED])
+    table = pd.DataFrame(found, columns=list(_MEASURED))
     return table.assign(tok_s_user=table["tok_s_gpu"] / np.array(loads))
 
 
 def _figure_7(requests: int) -> Iterator[Point]:
     curves = [_simulated(guess, _mtp_frontier(), AROUND, requests) for guess in GUESSES]
-    anchors = published("dspark_fig7_anchors").set_index("anchor")
+    anchors = _anchors()
     for sla in ("SLA1", "SLA2"):
-        base = anchors.loc[f"MTP at {sla}"]
-        user, total = float(base["tok_s_user"]), float(base["tok_s_gpu"])
+        user, total = anchors[f"MTP at {sla}"]
         paper = (
-            float(anchors.loc[f"DSpark at {sla}", "tok_s_gpu"]) / total,
-            float(anchors.loc[f"DSpark at MTP-{sla} throughput", "tok_s_user"]) / user,
+            anchors[f"DSpark at {sla}"][1] / total,
+            anchors[f"DSpark at MTP-{sla} throughput"][0] / user,
         )
         gains = [_gains(curve, user, total) for curve in curves]
         for name, known, found in zip(GAINS, paper, zip(*gains, strict=True), strict=True):
@@ -277,8 +283,8 @@ def _figure_7(requests: int) -> Iterator[Point]:
 
 def _gains(curve: pd.DataFrame, user: float, total: float) -> tuple[float, float]:
     """Return DSpark over MTP-1: throughput at equal speed, and speed at equal throughput."""
-    rows = curve.sort_values("tok_s_gpu")
-    at_total = np.interp(total, rows["tok_s_gpu"], rows["tok_s_user"])
+    rising = curve.sort_values("tok_s_gpu")
+    at_total = np.interp(total, rising["tok_s_gpu"], rising["tok_s_user"])
     slow = curve.sort_values("tok_s_user")
     at_user = np.interp(user, slow["tok_s_user"], slow["tok_s_gpu"])
     return float(at_user) / total, float(at_total) / user

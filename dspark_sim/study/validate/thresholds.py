@@ -9,7 +9,7 @@ fitted per domain on three thresholds.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import expit, logit
@@ -19,7 +19,7 @@ from dspark_sim.acceptance.published import CONDITIONAL_RATES
 from dspark_sim.acceptance.reliability import calibration_metrics
 from dspark_sim.acceptance.replay import replay, threshold_lengths
 from dspark_sim.study.validate.case import Check, Point, Settings, Validation
-from dspark_sim.study.validate.published import published
+from dspark_sim.study.validate.published import published, rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -63,8 +63,11 @@ class Drafter:
         """Return Fig. 2's drafter of a domain, shifted to Table 1's length of a benchmark."""
         from scipy.optimize import brentq
 
-        table = published("dspark_table1").set_index(["drafter", "benchmark"])
-        wanted = float(table.loc[("dspark", benchmark), "acceptance_length"])
+        wanted = next(
+            row["acceptance_length"]
+            for row in rows(published("dspark_table1"))
+            if (row["drafter"], row["benchmark"]) == ("dspark", benchmark)
+        )
         start = logit(np.array(CONDITIONAL_RATES[f"{domain}-dspark"]))
 
         def gap(shift: float) -> float:
@@ -92,10 +95,10 @@ def run(settings: Settings) -> Validation:
     """Fit each domain on three thresholds; predict the other seven, and Table 1 from Fig. 2."""
     requests = 200 if settings.quick else 1000
     points = [*_table_1(), *_calibration(requests)]
-    rows, found = published("dspark_fig5"), []
+    swept, found = published("dspark_fig5"), []
     for domain, benchmark in BENCHMARKS.items():
         drafter = Drafter.on(domain, benchmark, requests)
-        mine = rows[rows["domain"] == domain]
+        mine = swept[swept["domain"] == domain]
         heterogeneity, noise = _fitted(drafter, mine)
         blocks = drafter.blocks(heterogeneity, noise)
         points += _sweep(domain, blocks, mine)
@@ -160,10 +163,10 @@ def _calibration(requests: int) -> Iterator[Point]:
     """Compare Fig. 6's calibration errors and AUC; heterogeneity is fitted to the AUC."""
     table = published("dspark_fig6")
     drafter = Drafter.on("chat", CALIBRATED_ON, requests)
-    rows = table["position"].to_numpy() - 1
+    places = table["position"].to_numpy() - 1
 
     def measured(blocks: Blocks) -> pd.DataFrame:
-        return calibration_metrics(blocks.confidence, blocks.accepted).iloc[rows]
+        return calibration_metrics(blocks.confidence, blocks.accepted).iloc[places]
 
     def misfit(values: Floats) -> float:
         auc = measured(drafter.blocks(values[0], 0.0).rounds())["auc"].to_numpy()
@@ -189,8 +192,9 @@ def _minimised(
     from scipy.optimize import minimize
 
     options = {"xatol": 3e-3, "fatol": tolerance, "maxfev": 120}
-    found: Floats = minimize(misfit, start, method="Nelder-Mead", options=options).x
-    return found
+    how: dict[str, Any] = {"method": "Nelder-Mead", "options": options}
+    found: Any = minimize(misfit, np.array(start), **how)
+    return np.asarray(found.x, dtype=np.float64)
 
 
 def _tokens(blocks: Blocks, threshold: float) -> tuple[float, float]:
@@ -200,9 +204,9 @@ def _tokens(blocks: Blocks, threshold: float) -> tuple[float, float]:
     return 1.0 + float(accepted), float(verified - accepted)
 
 
-def _fitted(drafter: Drafter, rows: pd.DataFrame) -> tuple[float, float]:
+def _fitted(drafter: Drafter, swept: pd.DataFrame) -> tuple[float, float]:
     """Return the heterogeneity and noise that give the fitted thresholds best."""
-    known = rows[rows["threshold"].isin(FITTED)]
+    known = swept[swept["threshold"].isin(FITTED)]
     wanted = known[["accepted", "rejected"]].to_numpy()
     total = wanted.sum(axis=1, keepdims=True)
 
@@ -215,12 +219,11 @@ def _fitted(drafter: Drafter, rows: pd.DataFrame) -> tuple[float, float]:
     return float(heterogeneity), float(noise)
 
 
-def _sweep(domain: str, blocks: Blocks, rows: pd.DataFrame) -> Iterator[Point]:
-    for row in rows.itertuples():
-        at = float(row.threshold)
+def _sweep(domain: str, blocks: Blocks, swept: pd.DataFrame) -> Iterator[Point]:
+    for row in rows(swept):
+        at, total = row["threshold"], row["accepted"] + row["rejected"]
         for quantity, value in zip(("accepted", "rejected"), _tokens(blocks, at), strict=True):
-            known, total = float(getattr(row, quantity)), float(row.accepted + row.rejected)
-            yield Point(domain, quantity, at, known, value, fitted=at in FITTED, of=total)
+            yield Point(domain, quantity, at, row[quantity], value, fitted=at in FITTED, of=total)
 
 
 def _under_sts(domain: str, blocks: Blocks) -> str:
@@ -236,11 +239,15 @@ def _under_sts(domain: str, blocks: Blocks) -> str:
 
 def _table_1() -> Iterator[Point]:
     """Compare 1 + Σ Π of Fig. 2's rates with the mean of Table 1's three benchmarks."""
-    means = published("dspark_table1").groupby(["drafter", "domain"])["acceptance_length"].mean()
+    table = published("dspark_table1").groupby(["drafter", "domain"], as_index=False)
+    means = {
+        (row["drafter"], row["domain"]): row["acceptance_length"]
+        for row in rows(table[["acceptance_length"]].mean())
+    }
     for drafter in ("dspark", "dflash", "eagle3"):
         for place, domain in enumerate(BENCHMARKS):
             value = 1.0 + float(np.cumprod(CONDITIONAL_RATES[f"{domain}-{drafter}"]).sum())
-            known = float(means.loc[drafter, domain])
+            known = means[drafter, domain]
             yield Point(drafter, "acceptance_length", float(place), known, value)
 
 

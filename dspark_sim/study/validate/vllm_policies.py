@@ -19,7 +19,7 @@ from dspark_sim.config import Scenario
 from dspark_sim.simulator.simulate import Inputs, simulate
 from dspark_sim.study.fit_bench import fitted_law
 from dspark_sim.study.validate.case import Check, Point, Settings, Validation, errors_within
-from dspark_sim.study.validate.published import published
+from dspark_sim.study.validate.published import published, rows
 from dspark_sim.throughput import EngineProfile, ImportOptions
 from dspark_sim.throughput.fit import fit_results
 from dspark_sim.throughput.fit_profile import fitted_profile
@@ -66,8 +66,8 @@ class FittedEngine:
 
     def simulated(self, loops: pd.DataFrame, quick: bool) -> pd.DataFrame:
         """Simulate the benchmark; return tok/s/user and tok/s over the whole run, row by row."""
-        rows = [self._rates(row.source, int(row.concurrency), quick) for row in loops.itertuples()]
-        return pd.DataFrame(rows, columns=[USER, TOTAL], index=loops.index)
+        found = [self._rates(row["source"], row["concurrency"], quick) for row in rows(loops)]
+        return pd.DataFrame(found, columns=[USER, TOTAL], index=loops.index)
 
     def _rates(self, policy: str, concurrency: int, quick: bool) -> tuple[float, float]:
         scenario = Scenario(
@@ -142,7 +142,7 @@ def _points(
 ) -> Iterator[Point]:
     totals = found[TOTAL] * loops["concurrency"].map(scale)
     for quantity, values in ((USER, found[USER]), (TOTAL, totals)):
-        for row, value in zip(loops.to_dict("records"), values, strict=True):
+        for row, value in zip(rows(loops), values, strict=True):
             at, pub = float(row["concurrency"]), float(row[quantity])
             yield Point(row["source"], quantity, at, pub, float(value), fitted=fitted)
 
@@ -198,10 +198,10 @@ def _confidence_note(engine: FittedEngine, points: list[Point], quick: bool) -> 
 
 def _best_fixed(points: Iterable[Point]) -> Check:
     """Check that the fixed length that is best by prediction is, up to a tie, the published one."""
-    rows = [p for p in points if p.quantity == TOTAL and p.series != ADAPTIVE]
+    totals = [p for p in points if p.quantity == TOTAL and p.series != ADAPTIVE]
     behind = 0.0
-    for at in {p.at for p in rows}:
-        here = [p for p in rows if p.at == at]
+    for at in {p.at for p in totals}:
+        here = [p for p in totals if p.at == at]
         chosen, best = max(here, key=lambda p: p.predicted), max(here, key=lambda p: p.published)
         behind = max(behind, 100.0 * (1.0 - chosen.published / best.published))
     return Check(
