@@ -87,7 +87,8 @@ def plot_points(
     below.set_ylabel("error (%)")
     below.set_xlabel(at[0].upper() + at[1:])
     ax.tick_params(labelbottom=False)
-    ax.set_ylim(bottom=0.0)
+    tallest = np.nanmax([(p.published, p.predicted, p.high) for p in points])
+    ax.set_ylim(0.0, 1.06 * tallest)
     ax.legend(
         loc="lower left", bbox_to_anchor=(0.0, 1.01), ncols=2, frameon=False, borderaxespad=0.0
     )
