@@ -143,7 +143,7 @@ def run(settings: Settings) -> Validation:
         points=tuple(points),
         checks=tuple(_checks(points)),
         notes=(
-            *_without(points, loads, requests),
+            *([] if settings.quick else _without(points, loads, requests)),
             _sharper(points, loads, requests),
             _low_load(),
         ),
@@ -153,10 +153,10 @@ def run(settings: Settings) -> Validation:
 def _figure_8(loads: Sequence[int], requests: int) -> Iterator[Point]:
     table = published("dspark_fig8")
     mtp = _line(table[table["method"] == "MTP"], "tok_s_gpu")
+    runs = [_simulated(guess, mtp, loads, requests) for guess in GUESSES]
     for quantity in ("tok_s_gpu", "verify_budget"):
         known = _line(table[table["method"] == "DSpark"], quantity)
         value = dict(zip(known[0], known[1], strict=True))
-        runs = [_simulated(guess, mtp, loads, requests) for guess in GUESSES]
         for place, load in enumerate(loads):
             found = [float(run[quantity].iloc[place]) for run in runs]
             yield Point(
