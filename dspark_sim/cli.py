@@ -24,6 +24,7 @@ from dspark_sim.cli_plan import plan
 from dspark_sim.cli_profile import profile_app
 from dspark_sim.cli_serve import serve
 from dspark_sim.cli_tune import tune
+from dspark_sim.cli_validate import validate
 from dspark_sim.config import Scenario
 from dspark_sim.core import RunError, UserError
 
@@ -43,6 +44,7 @@ app.command()(explain)
 app.command()(plan)
 app.command()(tune)
 app.command()(belief)
+app.command()(validate)
 
 INTERRUPTED = 130
 DEMO_LOADS = (1, 4, 16, 64, 256)
