@@ -16,7 +16,7 @@ from dspark_sim.policies import (
     load_policy,
     policy_draft_len,
 )
-from dspark_sim.policies.rules import FIXED, THRESHOLD
+from dspark_sim.policies.kernel_policy import FIXED, K_TABLE, RATIO, TETRIS, THRESHOLD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from dspark_sim.throughput import CostTables, EngineProfile
 
     Ints = NDArray[np.int64]
+
+_COST_FREE = (FIXED, THRESHOLD, K_TABLE, RATIO, TETRIS)
 
 
 class Decider:
@@ -136,7 +138,9 @@ def needs_costs(policy: str, gamma: int) -> bool:
 
 
 def _reads_costs(policy: Policy) -> bool:
-    return not (isinstance(policy, KernelPolicy) and policy.rule in (FIXED, THRESHOLD))
+    if not isinstance(policy, KernelPolicy):
+        return True
+    return policy.switches.fill or policy.rule not in _COST_FREE
 
 
 def _name(policy: Policy) -> str:
