@@ -44,9 +44,9 @@ class Primed:
 
 
 def primed(view, gamma):
-    """Return the policy after three such steps, each of which took what was believed."""
+    """Return the policy after thirty such steps, each of which took what was believed."""
     policy = load_policy("forecast", gamma)
-    for _ in range(3):
+    for _ in range(30):
         policy.draft_lengths(view)
         took = replace(view, draft_len=np.full(view.num_requests, gamma))
         policy.verify_lengths(took)
@@ -97,7 +97,9 @@ def test_lateness_is_what_a_step_took_beyond_belief_where_a_request_goes_on():
 def test_the_surplus_of_a_block_is_what_its_tokens_are_worth_beyond_their_price():
     view = step_view(np.full((3, 2), 0.5), [0] * 10)
     blocks = {0: np.array([[0.9, 0.6], [0.5, 0.1]]), 1: np.array([[0.2, 0.1]])}
-    assert request_surplus(view, blocks, 0.4).tolist() == pytest.approx([0.4, 0.0, np.inf])
+    own = request_surplus(view, blocks, 0.4, 1.0)
+    # Two blocks with 0.8 in all, one with nothing, none: each beside eight that bring 1.
+    assert own.tolist() == pytest.approx([8.8 / 10, 8 / 9, 1.0])
 
 
 def test_the_budget_does_not_look_at_live_confidences():
@@ -129,7 +131,7 @@ def test_nothing_is_drafted_where_drafts_cost_more_than_they_bring_but_for_a_pro
 
 
 def test_a_request_whose_blocks_do_not_pay_for_their_draft_is_left_out():
-    draft = np.arange(3)[:, None] * np.array([0, 20, 20, 20])
+    draft = np.arange(3)[:, None] * np.array([0, 60, 60, 60])
     confidence = np.array([[0.95, 0.95, 0.95], [0.02, 0.02, 0.02]])
     view = step_view(confidence, [0, *[100] * 30], draft_ns=draft)
     policy = primed(view, 3)

@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dspark_sim.policies.calibration_maps import Platt
-from dspark_sim.policies.forecast_pool import BlockPool, StepClock, request_surplus
+from dspark_sim.policies.forecast_pool import (
+    OWN_BLOCKS,
+    BlockPool,
+    StepClock,
+    request_surplus,
+)
 from dspark_sim.policies.search import NUM_BUCKETS, allocate_budget
 
 if TYPE_CHECKING:
@@ -61,7 +66,7 @@ class Forecast:
         self._pool = BlockPool(spec.gamma)
         self._clock = StepClock()
         self._reported: dict[int, Floats] = {}  # confidences of the last step, by request
-        self._blocks: dict[int, Floats] = {}  # last calibrated survivals (3, γ), by request
+        self._blocks: dict[int, Floats] = {}  # calibrated survivals (8, γ) at most, newest first
         self._idle_steps = 0
 
     def draft_lengths(self, view: DraftView) -> Ints:
@@ -78,7 +83,8 @@ class Forecast:
             self._idle_steps += 1
             return np.full(num, length if self._idle_steps % PROBE_STEPS == 0 else 0)
         one_more_ns = int(view.cost.draft_ns[num, length] - view.cost.draft_ns[num - 1, length])
-        surplus = request_surplus(view, self._blocks, plans[length].price)
+        price = plans[length].price
+        surplus = request_surplus(view, self._blocks, price, self._pool.surplus(price))
         pays = surplus >= plans[length].rate * one_more_ns
         pays |= view.decode_steps % PROBE_ROUNDS == 0
         return np.where(pays | ~pays.any(), length, 0)
@@ -138,7 +144,7 @@ class Forecast:
         blocks = {r: self._blocks[r] for r in requests if r in self._blocks}
         for row in drafted.tolist():
             old = blocks.get(requests[row], np.zeros((0, survival.shape[1])))
-            blocks[requests[row]] = np.vstack([survival[row], old[:2]])
+            blocks[requests[row]] = np.vstack([survival[row], old[: OWN_BLOCKS - 1]])
         self._blocks = blocks
         self._clock.note(view, int(lengths.sum()))
 

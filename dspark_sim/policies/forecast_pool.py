@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LEAST_BLOCKS = 64
 BATCHES = 4
 LATENESS_WEIGHT = 0.1
+OWN_BLOCKS = 8
+"""Blocks of its own that a request is judged by, and as many average ones beside them."""
 
 
 class BlockPool:
@@ -67,6 +69,15 @@ class BlockPool:
         share = np.arange(drafting * length + 1) * (len(pool) / drafting)
         return np.asarray(np.interp(share, np.arange(len(sums)), sums) * (drafting / len(pool)))
 
+    def surplus(self, price: float) -> float:
+        """Return what an average block brings beyond the price of its tokens."""
+        return block_surplus(np.concatenate(self._steps), price) / self._blocks
+
+
+def block_surplus(survival: Floats, price: float) -> float:
+    """Return Σ (survival − price) over the tokens of blocks (n, γ) where it is positive."""
+    return float(np.maximum(survival - price, 0.0).sum())
+
 
 class StepClock:
     """How much longer steps take than is believed: what the cost table leaves out.
@@ -99,16 +110,14 @@ class StepClock:
         self._believed_ns = seconds * NS_PER_S if np.isfinite(seconds) else 0.0
 
 
-def request_surplus(view: DraftView, blocks: dict[int, Floats], price: float) -> Floats:
-    """Return what each request's block should bring beyond the price of its tokens, (R,).
+def request_surplus(
+    view: DraftView, blocks: dict[int, Floats], price: float, usual: float
+) -> Floats:
+    """Return what each request's next block should bring beyond the price of its tokens, (R,).
 
-    The mean over its last blocks of Σ (survival − price) where that is positive; a request
-    without blocks is taken to be worth any draft.
+    The mean over its last 8 blocks and 8 average ones, each of which brings `usual`.
     """
-    found = (blocks.get(request) for request in view.request.tolist())
-    return np.array(
-        [
-            np.inf if own is None else float(np.maximum(own - price, 0.0).sum() / len(own))
-            for own in found
-        ]
-    )
+    own = [blocks.get(request) for request in view.request.tolist()]
+    sums = [0.0 if block is None else block_surplus(block, price) for block in own]
+    counts = np.array([0 if block is None else len(block) for block in own])
+    return np.asarray((np.array(sums) + OWN_BLOCKS * usual) / (counts + OWN_BLOCKS))
