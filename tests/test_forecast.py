@@ -66,6 +66,8 @@ def test_a_pool_that_is_the_batch_promises_the_sum_of_its_best(num, gamma, seed)
     assert twice[::2] == pytest.approx(2 * np.array(sums))
     assert (np.diff(twice) >= -1e-12).all()
     assert pool.expected(0, gamma).tolist() == [0.0]
+    alone = np.concatenate(([0.0], np.cumsum(survival.mean(axis=0))))  # no trade between blocks
+    assert pool.expected(1, gamma) == pytest.approx(alone)
 
 
 def test_a_pool_keeps_four_batches_and_counts_no_request_without_a_block():
@@ -76,6 +78,7 @@ def test_a_pool_keeps_four_batches_and_counts_no_request_without_a_block():
     history[1, 0] = 0.5
     pool.seed(history)
     assert pool.expected(1, 2).tolist() == [0.0, 0.5, 1.0]
+    assert pool.expected(3, 1).tolist() == pytest.approx([0.0, 0.5, 1.0, 1.5])
     for level in range(1, 21):
         pool.add(np.full((32, 2), level / 20), 32)
     assert pool.expected(1, 1)[1] == pytest.approx(np.mean([1.0, 0.95, 0.9, 0.85]), abs=0.2)

@@ -59,15 +59,18 @@ class BlockPool:
     def expected(self, drafting: int, length: int) -> Floats:
         """Return the accepted tokens to expect of the best K, for K = 0..drafting · length.
 
-        The best share K / (drafting · length) of the pool's tokens, scaled to the batch.
+        The mean over batches of that many remembered blocks; where there are fewer blocks, those
+        there are, scaled to the batch.
         """
         if drafting == 0 or length == 0:
             return np.zeros(1)
         pool = np.concatenate(self._steps)[:, :length]
-        best = np.sort(pool, axis=None)[::-1]
-        sums = np.concatenate(([0.0], np.cumsum(best)))
-        share = np.arange(drafting * length + 1) * (len(pool) / drafting)
-        return np.asarray(np.interp(share, np.arange(len(sums)), sums) * (drafting / len(pool)))
+        size = min(drafting, len(pool))
+        batches = pool[len(pool) % size :].reshape(-1, size * length)
+        best = -np.sort(-batches, axis=1)
+        sums = np.concatenate(([0.0], np.cumsum(best, axis=1).mean(axis=0)))
+        share = np.arange(drafting * length + 1) * (size / drafting)
+        return np.asarray(np.interp(share, np.arange(len(sums)), sums) * (drafting / size))
 
     def surplus(self, price: float) -> float:
         """Return what an average block brings beyond the price of its tokens."""
