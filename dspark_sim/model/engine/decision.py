@@ -63,8 +63,10 @@ class Decider:
             )
         if kernel is not None and profile is None and _reads_costs(kernel):
             raise UserError(f"policy '{self.name}' needs step costs: give an engine profile")
-        self.wants_confidence = kernel.needs_confidence if kernel else True
-        self._costs = None if profile is None else _believed(profile, kernel, self.gamma, limits)
+        self.wants_confidence = bool(getattr(self.policy, "needs_confidence", True))
+        self._costs = (
+            None if profile is None else _believed(profile, self.policy, self.gamma, limits)
+        )
         self._free = np.ones(limits.max_num_batched_tokens + 1, np.int64)
         self._slots = limits.max_running(self.gamma)
 
@@ -147,14 +149,12 @@ def _name(policy: Policy) -> str:
     return str(getattr(policy, "name", type(policy).__name__))
 
 
-def _believed(
-    profile: EngineProfile, kernel: KernelPolicy | None, gamma: int, limits: Limits
-) -> CostTables:
+def _believed(profile: EngineProfile, policy: Policy, gamma: int, limits: Limits) -> CostTables:
     """Return a profile's tables as the policy reads them, at the engine's own limits."""
     costs = profile.tables(
         gamma, limits.max_running(gamma), True, max_batch_tokens=limits.max_num_batched_tokens
     )
-    return costs.monotone() if kernel is not None and kernel.believes == "monotone" else costs
+    return costs.monotone() if getattr(policy, "believes", "") == "monotone" else costs
 
 
 def _by_admission(decodes: Sequence[Request]) -> tuple[Ints, Ints]:
