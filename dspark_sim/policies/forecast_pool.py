@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
     Ints = NDArray[np.int64]
 
-LEAST_BLOCKS = 64
+LEAST_BLOCKS = 256
 BATCHES = 4
 LATENESS_WEIGHT = 0.1
 OWN_BLOCKS = 8
@@ -25,7 +25,7 @@ OWN_BLOCKS = 8
 
 
 class BlockPool:
-    """Survivals of recently drafted blocks: at least 64, and those of 4 batches.
+    """Survivals of recently drafted blocks: at least 256, and those of 4 batches.
 
     New requests add nothing before their first block, so that they count as the average one.
     """
