@@ -69,6 +69,15 @@ def test_platt_leaves_a_position_with_few_tests_alone():
     assert learner.offset[0] < -0.5
 
 
+def test_platt_may_be_fitted_early():
+    rng = np.random.default_rng(3)
+    late, early = (
+        played(Platt(3, early=e), rng, shift=-2.0, steps=4, num=256) for e in (False, True)
+    )
+    assert late.offset.tolist() == [0.0, 0.0, 0.0]
+    assert early.offset == pytest.approx(np.full(3, -2.0), abs=0.6)
+
+
 def test_a_file_of_temperatures_is_applied_and_certainty_stays(tmp_path):
     path = tmp_path / "sts.json"
     path.write_text(json.dumps({"temperatures": [2.0, 0.5, 1.0]}))

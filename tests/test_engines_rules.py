@@ -177,6 +177,11 @@ def test_a_guard_a_tie_and_a_floor_change_a_budget_as_they_say():
     assert lengths("vllm:lag=0,min=1", view) == [1]
 
 
+def test_a_guard_does_not_send_a_pass_beyond_the_table():
+    view = step_view([[0.0]], [1, 1], history=np.zeros((1, 3, 1)))
+    assert lengths("vllm:guard=0.5", view) == [0]
+
+
 def test_padding_is_filled_with_the_best_of_what_was_trimmed():
     view = step_view([[0.9, 0.4, 0.1], [0.9, 0.3, 0.2]], FOURS)
     # 0.5 keeps one token each: 4 in the batch, a full size. 0.95 keeps none: two places are free.

@@ -71,7 +71,7 @@ def global_budget(
             continue
         if rate > best_rate or (most and rate == best_rate):
             best, best_rate = size - others, rate
-    guarded = step.switches[GUARD] >= 0.0 and size == whole
+    guarded = step.switches[GUARD] >= 0.0 and size == whole <= reach
     return drafted if guarded and best_rate < (1.0 + step.switches[GUARD]) * rate else best
 
 

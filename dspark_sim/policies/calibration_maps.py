@@ -80,19 +80,21 @@ class Platt:
     """Per position sigmoid(A_k logit(c_k) + B_k), fitted every 100 steps to what was verified.
 
     Newton's method with a ridge of one token towards A = 1, B = 0; a position with fewer than 50
-    tested tokens stays as reported (the schedule of vLLM pull request 52228).
+    tested tokens stays as reported (the schedule of vLLM pull request 52228). With `early` it is
+    also fitted after 1, 2, 4, 8, … steps.
     """
 
-    def __init__(self, gamma: int) -> None:
+    def __init__(self, gamma: int, *, early: bool = False) -> None:
         self.slope, self.offset = np.ones(gamma), np.zeros(gamma)
         self._bins = TokenBins(gamma)
-        self._steps = 0
+        self._steps, self._early = 0, early
 
     def learn(self, confidence: Floats, verified: Ints, accepted: Ints) -> None:
         """Count the tokens; refit when due."""
         self._bins.add(confidence, verified, accepted)
         self._steps += 1
-        if self._steps % PLATT_EVERY == 0:
+        power_of_two = self._steps & (self._steps - 1) == 0
+        if self._steps % PLATT_EVERY == 0 or (self._early and power_of_two):
             for k in np.flatnonzero(self._bins.tested.sum(axis=1) >= PLATT_LEAST):
                 self.slope[k], self.offset[k] = self._fitted(int(k))
 

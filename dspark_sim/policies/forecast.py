@@ -62,7 +62,7 @@ class Forecast:
 
     def __init__(self, spec: Spec) -> None:
         self.name, self.max_draft_len = spec.text, spec.gamma
-        self._map = Platt(spec.gamma)
+        self._map = Platt(spec.gamma, early=True)
         self._pool = BlockPool(spec.gamma)
         self._clock = StepClock()
         self._reported: dict[int, Floats] = {}  # confidences of the last step, by request
