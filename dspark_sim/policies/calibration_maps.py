@@ -111,7 +111,8 @@ class Platt:
             gradient = features @ (bins.accepted[k] - bins.tested[k] * p)
             gradient -= RIDGE * (weights - usual)
             curvature = (features * (bins.tested[k] * p * (1.0 - p))) @ features.T
-            weights = weights + np.linalg.solve(curvature + RIDGE * np.eye(2), gradient)
+            step = np.linalg.solve(curvature + RIDGE * np.eye(2), gradient)
+            weights = weights + np.clip(step, -1.0, 1.0)  # whole steps may leap past the peak
         weights[0] = max(weights[0], 0.0)  # more confidence never means less
         return weights
 
