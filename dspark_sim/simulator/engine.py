@@ -114,7 +114,7 @@ class Replica:
         return s.HORIZON if status == s.DONE else status
 
     def _plan(self) -> None:
-        plan_drafts(self.engine, self.state)
+        plan_drafts(self.engine, self.rule, self.state)
         decide_drafts = getattr(self.policy, "draft_lengths", None)
         if decide_drafts is not None:
             num = self.state.clock[s.DECODES]

@@ -9,7 +9,7 @@ import numpy as np
 from dspark_sim.acceptance.kernels import draft_block
 from dspark_sim.jit import kernel, kernel_inlined
 from dspark_sim.policies.kernel_policy import LAGS, Decision
-from dspark_sim.policies.rules import decide
+from dspark_sim.policies.rules import decide, draft_length
 from dspark_sim.simulator import state as s
 from dspark_sim.simulator.account import account
 from dspark_sim.simulator.admission import (
@@ -70,10 +70,12 @@ def _gather(state: State) -> None:
 
 
 @kernel
-def plan_drafts(engine: Engine, state: State) -> None:
-    """Let every request draft γ tokens: what happens unless a policy says otherwise."""
-    for r in range(state.clock[s.DECODES]):
-        state.rows[s.ROW_DRAFT, r] = engine.gamma
+def plan_drafts(engine: Engine, rule: Rule, state: State) -> None:
+    """Let every request draft what the rule says: γ tokens, or a length for all by their number."""
+    num = state.clock[s.DECODES]
+    length = draft_length(rule.rule, rule.params, num, engine.gamma)
+    for r in range(num):
+        state.rows[s.ROW_DRAFT, r] = length
 
 
 @kernel
@@ -171,6 +173,7 @@ def apply_rule(rule: Rule, state: State) -> None:
         rows[s.ROW_LAST_ACCEPTED],
         rule.verify_ns,
         rule.memory,
+        rule.switches,
         rows[s.ROW_ACCEPTED],
         rows[s.ROW_VERIFY],
         rows[s.ROW_HEAP],
@@ -329,7 +332,7 @@ def advance(
         if begin_step(engine, state) == s.DONE:
             return s.DONE
         if clock[s.DECODES] > 0:
-            plan_drafts(engine, state)
+            plan_drafts(engine, rule, state)
             draft(acceptance, state, rule.want_confidence, rule.lag)
             apply_rule(rule, state)
         if finish_step(engine, state, rule.want_confidence) == s.OUT_OF_RANGE:

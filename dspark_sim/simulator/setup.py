@@ -10,6 +10,7 @@ import numpy as np
 from dspark_sim.acceptance import AcceptanceSource, read_temperatures
 from dspark_sim.core import NS_PER_S, UserError
 from dspark_sim.policies import KernelPolicy, Policy
+from dspark_sim.policies.switches import AS_IS
 from dspark_sim.simulator import state as s
 from dspark_sim.throughput.tables import to_ns
 
@@ -173,7 +174,7 @@ def build_rule(
         costs = costs.at_context(belief.context_tokens)
     if belief.table == "flat":
         costs = costs.flat()
-    if belief.table == "monotone" or (kernel is not None and kernel.believes == "monotone"):
+    if "monotone" in (belief.table, getattr(policy, "believes", "")):
         costs = costs.monotone()
     if not belief.draft:
         costs = costs.without_draft()
@@ -181,9 +182,10 @@ def build_rule(
     return s.Rule(
         rule=kernel.rule if kernel else 0,
         lag=kernel.lag if kernel else 0,
-        want_confidence=kernel.needs_confidence if kernel else True,
-        params=np.array([*(kernel.params if kernel else ()), 0.0]),
+        want_confidence=bool(getattr(policy, "needs_confidence", True)),
+        params=kernel.packed_params if kernel else np.zeros(1),
         memory=np.array(kernel.memory if kernel else (), dtype=np.float64),
+        switches=np.array((kernel.switches if kernel else AS_IS).packed()),
         overhead_ns=costs.overhead_ns,
         context_ns=costs.context_ns_per_kv_token if context else 0.0,
         draft_context_ns=costs.draft_context_ns_per_kv_token if context else 0.0,

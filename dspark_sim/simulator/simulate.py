@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dspark_sim.acceptance import AcceptanceSource, load_acceptance
-from dspark_sim.policies import Policy, load_policy, policy_draft_len
+from dspark_sim.policies import KernelPolicy, Policy, load_policy, policy_draft_len
 from dspark_sim.simulator import state as s
 from dspark_sim.simulator.admission import issue
 from dspark_sim.simulator.collect import collect
@@ -64,6 +64,8 @@ def simulate(scenario: Scenario, inputs: Inputs | None = None, *, stepwise: bool
     source = given.acceptance or load_acceptance(
         scenario.acceptance, scenario.num_speculative_tokens
     )
+    if isinstance(policy, KernelPolicy):
+        policy = replace(policy)  # with a memory of its own
     gamma = policy_draft_len(policy, scenario.num_speculative_tokens)
     belief = scenario.belief
     temperatures = given.temperatures

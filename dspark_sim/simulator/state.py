@@ -185,6 +185,7 @@ class Rule(NamedTuple):
     want_confidence: bool
     params: Floats
     memory: Floats
+    switches: Floats
     overhead_ns: int
     context_ns: float
     draft_context_ns: float
