@@ -157,7 +157,7 @@ class Bench:
 
     def _one(self, policy: str, **load: Any) -> Scenario:
         plain = {"concurrency": None, "request_rate": None, "rate_scale": 1.0, "replicas": 1,
-                 "warmup_s": 0.0, "cooldown_s": 0.0, "record_steps": False}  # fmt: skip
+                 "warmup_s": 0.0, "cooldown_s": 0.0, "record": "requests"}  # fmt: skip
         keys = {"policy": policy, "goodput": dict(self.slo.limits), **plain, **load}
         return type(self.scenario).check({**self.scenario.model_dump(), **keys})
 

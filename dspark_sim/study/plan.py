@@ -222,7 +222,7 @@ class Planner:
         """Simulate the fleet, and one with a replica more until the SLO holds at the peak."""
         for replicas in range(needed, MOST * needed + 1):
             scenario = self.scenario_of(capacity.policy).model_copy(
-                update={"replicas": replicas, "record_steps": False}
+                update={"replicas": replicas, "record": "requests"}
             )
             result = simulate(scenario)
             values = self.slo.values_of(self._at_peak(result.requests))

@@ -144,7 +144,7 @@ class _Track:
     def measure(self, wanted: Sequence[tuple[int, int]]) -> list[float]:
         """Return the objective of each (value's index, seed)."""
         shared = self.scenario.model_dump() | {
-            "record_steps": False, "concurrency": None, "request_rate": None, "rate_scale": 1.0,
+            "record": "requests", "concurrency": None, "request_rate": None, "rate_scale": 1.0,
         }  # fmt: skip
         runs = [
             Run(

@@ -119,7 +119,7 @@ def _rate(
         policy=policy,
         num_speculative_tokens=draft_len,
         concurrency=batch_size,
-        record_steps=False,
+        record="requests",
     )
     trace = _copies(responses, batch_size)
     inputs = Inputs(trace, _profile(trace, batch_size, draft_len), recording)

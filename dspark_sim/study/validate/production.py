@@ -259,7 +259,7 @@ def _simulated(
             prefill=Prefill(mode="none"),
             belief=Belief(draft=not guess.sps_of_batch),
             extend=True,
-            record_steps=False,
+            record="requests",
         )
         summary = simulate(scenario, inputs).summary
         found.append([summary[name] for name in _MEASURED])

@@ -177,6 +177,6 @@ def _profile(max_num_seqs: int = 64) -> EngineProfile:
 def _simulated(
     trace: Trace, profile: EngineProfile, source: AcceptanceSource | None = None, **keys: object
 ) -> Result:
-    values = {"profile": profile.name, "prefill": {"mode": "none"}, "record_steps": False, **keys}
+    values = {"profile": profile.name, "prefill": {"mode": "none"}, "record": "requests", **keys}
     scenario = Scenario.check(values)
     return simulate(scenario, Inputs(trace, profile, source or geometric(2.0, 7)))

@@ -77,7 +77,7 @@ class FittedEngine:
             concurrency=concurrency,
             requests=min(REQUESTS, max(4 * concurrency, 64)) if quick else REQUESTS,
             extend=True,
-            record_steps=False,
+            record="requests",
         )
         summary = simulate(scenario, Inputs(profile=self.profile, acceptance=self.law)).summary
         return summary["tok_s_user_mean"], summary["output_throughput"]
