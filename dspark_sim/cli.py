@@ -16,10 +16,15 @@ import typer
 
 from dspark_sim import options as opt
 from dspark_sim import show
+from dspark_sim.cli_belief import belief
 from dspark_sim.cli_drafter import drafter_app
+from dspark_sim.cli_explain import explain
 from dspark_sim.cli_inputs import acceptance_app, trace_app
+from dspark_sim.cli_plan import plan
 from dspark_sim.cli_profile import profile_app
 from dspark_sim.cli_serve import serve
+from dspark_sim.cli_tune import tune
+from dspark_sim.cli_validate import validate
 from dspark_sim.config import Scenario
 from dspark_sim.core import RunError, UserError
 
@@ -35,6 +40,11 @@ app.add_typer(profile_app, name="profile")
 app.add_typer(acceptance_app, name="acceptance")
 app.add_typer(drafter_app, name="drafter")
 app.command()(serve)
+app.command()(explain)
+app.command()(plan)
+app.command()(tune)
+app.command()(belief)
+app.command()(validate)
 
 INTERRUPTED = 130
 DEMO_LOADS = (1, 4, 16, 64, 256)
@@ -71,6 +81,8 @@ def simulate(
     num_speculative_tokens: opt.Gamma = None,
     prefill: opt.Prefill = None,
     goodput: opt.Goodput = None,
+    replicas: opt.Replicas = None,
+    router: opt.Router = None,
     extend: opt.Extend = False,
     record: opt.Record = None,
     seed: opt.Seed = None,
@@ -122,6 +134,8 @@ def sweep(
     num_speculative_tokens: opt.Gamma = None,
     prefill: opt.Prefill = None,
     goodput: opt.Goodput = None,
+    replicas: opt.Replicas = None,
+    router: opt.Router = None,
     extend: opt.Extend = False,
     record: opt.Record = None,
     seed: opt.Seed = None,

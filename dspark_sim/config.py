@@ -25,7 +25,8 @@ class Belief(_Strict):
 
     `profile` takes the cost table of another profile; `table` reads it "flat" (every batch costs
     the same), "monotone" or as it is; `draft = false` leaves the draft term out; `context = true`
-    adds this step's context term, which engines' tables do not have.
+    adds this step's context term, which engines' tables do not have; `context_tokens` instead puts
+    the context of a table that was measured with so many KV tokens per request into every batch.
 
     The policy sees ``sigmoid((scale * logit(c_k) + bias) / T_k)`` where the drafter reports c_k at
     draft position k. `confidence_scale` and `confidence_bias` are drift: how the drafter's reports
@@ -39,9 +40,16 @@ class Belief(_Strict):
     lookup: Literal["captured", "linear", "floor"] | None = None
     draft: bool = True
     context: bool = False
+    context_tokens: Whole = 0
     confidence_scale: Annotated[Positive, pydantic.AllowInfNan(False)] = 1.0
     confidence_bias: pydantic.FiniteFloat = 0.0
     temperatures: Annotated[str, pydantic.Field(min_length=1)] | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _one_context(self) -> Self:
+        if self.context and self.context_tokens:
+            raise ValueError("give either context or context_tokens, not both")
+        return self
 
 
 class Prefill(_Strict):
@@ -70,6 +78,10 @@ class Scenario(_Strict):
     requests : int, optional
         How many requests of the trace to run. Default: all of a file; of a generator, and always
         in a closed loop, at least max(1,000, 8 x concurrency).
+    replicas, router : int, str
+        Open loop: this many engines behind a router that gives each request to one of them,
+        "round-robin" (in turn), "least-loaded" (fewest requests in it at the arrival) or "random"
+        (by the seed).
     seed : int
         Of luck, generators and drawn arrivals.
     warmup_s, cooldown_s : float
@@ -95,6 +107,8 @@ class Scenario(_Strict):
     requests: Annotated[pydantic.PositiveInt, pydantic.Field(le=100_000_000)] | None = None
     prefill: Prefill = Prefill()
     belief: Belief = Belief()
+    replicas: Annotated[pydantic.PositiveInt, pydantic.Field(le=10_000)] = 1
+    router: Literal["round-robin", "least-loaded", "random"] = "round-robin"
     seed: Annotated[Whole, pydantic.Field(lt=2**63)] = 0
     warmup_s: Seconds = 0.0
     cooldown_s: Seconds = 0.0
@@ -109,6 +123,12 @@ class Scenario(_Strict):
             raise ValueError("give either concurrency or request_rate, not both")
         if self.concurrency is not None and (self.warmup_s or self.cooldown_s):
             raise ValueError("warmup_s and cooldown_s belong to an open loop")
+        if self.replicas > 1 and self.concurrency is not None:
+            raise ValueError(
+                "a closed loop has one replica: give replicas a rate or a trace's times"
+            )
+        if self.replicas > 1 and (self.warmup_s or self.cooldown_s):
+            raise ValueError("several replicas are measured whole: no warmup_s or cooldown_s")
         if self.rate_scale != 1.0 and (self.concurrency or self.request_rate):
             raise ValueError("rate_scale speeds up the trace's own times: no other load with it")
         if not math.isfinite(self.rate_scale):

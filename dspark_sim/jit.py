@@ -26,7 +26,11 @@ if TYPE_CHECKING:
     Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 _ROOMS = ("acceptance", "policies", "simulator")
-_CONSTANTS = ("state.py", "kernel_policy.py")  # compiled into the kernels as they stand
+_CONSTANTS = (
+    "state.py",
+    "kernel_policy.py",
+    "switches.py",
+)  # compiled into the kernels as they stand
 
 
 def kernel(function: Kernel) -> Kernel:

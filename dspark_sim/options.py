@@ -56,7 +56,14 @@ Prefill = Annotated[
     str | None, typer.Option("--prefill", help="chunked, separate or none; default chunked.")
 ]
 Goodput = Annotated[
-    list[str] | None, typer.Option("--goodput", help="SLO in ms as in ttft:500; repeatable.")
+    list[str] | None,
+    typer.Option("--goodput", help="SLOs in ms as in 'ttft:500 tpot:30'; repeatable."),
+]
+Replicas = Annotated[
+    int | None, typer.Option("--replicas", help="Open loop: engines behind a router.", **WHOLE)
+]
+Router = Annotated[
+    str | None, typer.Option("--router", help="round-robin (default), least-loaded or random.")
 ]
 Extend = Annotated[
     bool, typer.Option("--extend", help="Extend the profile beyond what was measured.")
@@ -98,8 +105,13 @@ def options(given: dict[str, Any]) -> dict[str, Any]:
     if given.get("prefill") is not None:
         chosen["prefill"] = {"mode": given["prefill"]}
     if given.get("goodput"):
-        chosen["goodput"] = dict(_objective(text) for text in given["goodput"])
+        chosen["goodput"] = objectives(given["goodput"])
     return chosen
+
+
+def objectives(texts: list[str]) -> dict[str, float]:
+    """Read SLOs in vLLM's form, several in one text or in several: `ttft:500 tpot:30`."""
+    return dict(_objective(word) for text in texts for word in text.split())
 
 
 def _objective(text: str) -> tuple[str, Any]:

@@ -67,7 +67,7 @@ def commands(text):
 
 def run(argv, monkeypatch, capsys):
     """Run one command in this process; return its exit code and what it prints."""
-    several = {"sweep", "demo"} & set(argv) and "--jobs" not in argv
+    several = {"sweep", "demo", "plan", "tune", "belief"} & set(argv) and "--jobs" not in argv
     monkeypatch.setattr(sys, "argv", [*argv, "--jobs", "1"] if several else argv)
     code = 0
     try:

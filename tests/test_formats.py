@@ -15,15 +15,18 @@ from dspark_sim.throughput import (
 )
 from dspark_sim.throughput.formats import FORMATS, WRITERS
 
-SHIPPED = ("dsv4-flash-b300-tp4", "llama3.1-8b-h100", "qwen3-8b-h20", "qwen3.5-35b-a3b-h20")
+DEEP = "smollm2-135m-cpu"  # its draft takes seven times as long for 7 tokens as for 1
+SHIPPED = ("dsv4-flash-b300-tp4", "llama3.1-8b-h100", "qwen3-8b-h20", "qwen3.5-35b-a3b-h20", DEEP)
 
 
 def test_what_can_be_written_can_be_read():
     assert set(WRITERS) <= set(FORMATS)
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-@pytest.mark.parametrize("format", sorted(WRITERS))
+@pytest.mark.parametrize(
+    ("format", "name"),
+    [(f, n) for f in sorted(WRITERS) for n in SHIPPED if (f, n) != ("inference-lab", DEEP)],
+)
 def test_every_export_is_recognised_by_its_content_and_makes_a_folder(tmp_path, name, format):
     path = export_profile(load_profile(name), tmp_path / "table.txt", format)
     read = import_profile(path)
@@ -33,6 +36,12 @@ def test_every_export_is_recognised_by_its_content_and_makes_a_folder(tmp_path, 
     assert import_profile(path, format=format).header() == read.header()
 
 
+def test_steps_whose_drafting_grows_with_its_length_are_no_sum_for_inference_lab(tmp_path):
+    path = export_profile(load_profile(DEEP), tmp_path / "steps.csv", "inference-lab")
+    with pytest.raises(UserError, match="no sum of terms of the batch size and of the tokens"):
+        import_profile(path)
+
+
 @pytest.mark.parametrize("format", ["sglang-additive", "trt"])
 @pytest.mark.parametrize("name", SHIPPED)
 def test_additive_exports_cost_what_the_profile_does_at_every_size(tmp_path, name, format):
@@ -40,7 +49,7 @@ def test_additive_exports_cost_what_the_profile_does_at_every_size(tmp_path, nam
     length = 7 if one.drafter == "block" else 0
     path = export_profile(one, tmp_path / "t.json", format, draft_len=length, context=300)
     read = import_profile(path)
-    requests = np.array([1, 7, 33, 64])
+    requests = np.minimum([1, 7, 33, 64], one.max_num_seqs)
     last = min(one.token_range[1], one.max_num_batched_tokens)
     tokens = np.unique(np.geomspace(1, last, 200).astype(int))[:, None]
     truth = one.step_ms(requests, tokens, 300 * requests, requests, length)

@@ -36,6 +36,7 @@ class Watchful:
 
     def __init__(self, built_in):
         self.built_in, self.max_draft_len = built_in, built_in.max_draft_len
+        self.draft_lengths = built_in.draft_lengths
         self.views, self.verdicts = [], []
 
     def verify_lengths(self, view):
@@ -115,7 +116,7 @@ def test_verify_lengths_lie_between_nothing_and_the_draft(case):
     steps = result.steps
     assert (steps["verify_tokens"] <= steps["draft_tokens"]).all()
     assert (steps["accepted_tokens"] <= steps["verify_tokens"]).all()
-    assert (steps["draft_tokens"] == steps["num_requests"] * case.gamma).all()
+    assert (steps["draft_tokens"] <= steps["num_requests"] * case.gamma).all()
 
 
 @examples(30)

@@ -25,6 +25,7 @@ from dspark_sim.study.worlds import (
     with_token_confidence,
 )
 
+LEARNING = ("smartspec", "dsd-online", "sgl-ema", "gate-off", "sticky-off")
 SEARCHES = ("dspark-async:lag=0", "vllm:lag=0")
 KEPT = tuple(spec for spec in BUILT_IN if is_lossless(spec))
 
@@ -91,6 +92,8 @@ def deterministic(world):
 
 def test_every_built_in_policy_is_checked():
     assert {spec.partition(":")[0] for spec in BUILT_IN} == set(POLICIES)
+    for source in ("online-sts", "platt", "ema"):
+        assert any(spec.endswith(f"conf={source}") for spec in BUILT_IN)
 
 
 @pytest.mark.parametrize("spec", BUILT_IN)
@@ -148,9 +151,12 @@ def test_greedy_drafts_make_a_live_search_harmless():
     assert rows.policy[~rows.lossless].tolist() == ["oracle"]
 
 
-def test_confidence_of_the_sampled_token_is_harmless_for_fixed_lengths_alone():
+def test_confidence_of_the_sampled_token_is_harmless_where_live_confidence_is_not_read():
     rows = check_lossless(setting="token-confidence")
-    assert rows.policy[rows.lossless].tolist() == ["none", "fixed:1", "fixed:2"]
+    blind = {"none", "fixed", "k-table", "atom", *LEARNING}
+    kept = rows.policy[rows.lossless].tolist()
+    assert {spec.partition(":")[0] for spec in kept} == blind
+    assert "k-table:1-9:1,adaptive=yes" not in kept
 
 
 @pytest.mark.parametrize("spec", ["threshold:0.5", "dspark-async", "vllm"])

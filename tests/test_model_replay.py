@@ -15,7 +15,7 @@ from scenarios import make_profile, make_trace
 from dspark_sim.acceptance import RecordedAcceptance, load_acceptance
 from dspark_sim.acceptance.ratio import ratio_with_error
 from dspark_sim.config import Scenario
-from dspark_sim.model.corpus import DOMAINS, chat_prompt
+from dspark_sim.model.corpus import DOMAINS, FORMAT, chat_prompt
 from dspark_sim.model.generate import Decoding, generate
 from dspark_sim.model.policy_lengths import policy_lengths
 from dspark_sim.model.record import Response, record
@@ -145,7 +145,7 @@ def test_shipped_greedy_recordings_are_the_real_loop_on_their_responses(pair, na
     target, tokenizer, _ = pair
     shipped = load_acceptance(f"tiny-{name}-t0", GAMMA)
     plan = RecordingPlan(temperature=0.0, responses=4, corpora=CORPORA)
-    c = Decoding(POSITIONS + GAMMA - 1, 0.0)
+    c = Decoding(POSITIONS + GAMMA - 1, 0.0, stop=FORMAT.end)
     responses = held_out_responses(target, tokenizer, "tiny", c, plan)[0]
     for rule in RULES:
         steps = [simulated_steps(only(shipped.frame, r.request_id), rule) for r in responses]

@@ -28,7 +28,7 @@ def test_a_cached_pass_equals_the_plain_causal_pass() -> None:
 @torch.no_grad()
 def test_a_batch_of_unequal_lengths_equals_its_requests_one_by_one() -> None:
     texts, blocks = prompts(5), prompts(5, seed=7)
-    cache, _, _, _ = prefill(TARGET, texts)
+    cache, _, _, _ = prefill(TARGET, texts, room=8)
     tokens, counts = pad(blocks, torch.device("cpu"))
     together = TARGET(tokens, cache, counts)
     assert cache.lengths.tolist() == [len(a) + len(b) for a, b in zip(texts, blocks, strict=True)]
@@ -40,8 +40,8 @@ def test_a_batch_of_unequal_lengths_equals_its_requests_one_by_one() -> None:
 @torch.no_grad()
 def test_rolling_the_cache_back_leaves_no_trace() -> None:
     texts = prompts(4)
-    touched, _, _, counts = prefill(TARGET, texts)
-    clean, _, _, _ = prefill(TARGET, texts)
+    touched, _, _, counts = prefill(TARGET, texts, room=8)
+    clean, _, _, _ = prefill(TARGET, texts, room=8)
     TARGET(torch.randint(0, 64, (4, 20)), touched)
     touched.lengths = counts
     tokens = torch.randint(0, 64, (4, 6))

@@ -70,6 +70,17 @@ def user_module(tmp_path, monkeypatch, request):
         ("vllm", 5, 1, True),
         ("vllm:lag=0", 5, 0, True),
         ("oracle", 5, 0, False),
+        ("sglang", 5, 2, True),
+        ("trt", 5, 0, True),
+        ("atom", 5, 2, True),
+        ("k-table:1-4:3,5-9:0", 5, 0, False),
+        ("k-table:1-4:3,5-9:0,adaptive=yes", 5, 0, True),
+        ("dcut:lag=1", 5, 1, True),
+        ("ratio:0.5", 5, 0, True),
+        ("tetris:3", 5, 0, True),
+        ("tetris:3,extra=1", 4, 0, True),
+        ("knee", 5, 0, True),
+        ("fixed:2,gamma=4,fill=tier", 4, 0, True),
     ],
 )
 def test_a_policy_knows_its_draft_length_its_lag_and_whether_it_reads_confidence(
@@ -81,20 +92,27 @@ def test_a_policy_knows_its_draft_length_its_lag_and_whether_it_reads_confidence
     assert (policy.lag, policy.needs_confidence) == (lag, confidence)
 
 
+ARGUMENTS = {
+    "fixed": "1", "threshold": "0.5", "k-table": "1-9:3", "ratio": "0.5", "tetris": "2",
+    "gate-off": "1",
+}  # fmt: skip
+SPECS = [f"{name}:{ARGUMENTS.get(name, '')}".removesuffix(":") for name in POLICIES]
+
+
 def test_only_the_oracle_knows_outcomes():
-    specs = ["none", "fixed:1", "threshold:0.5", "dspark", "dspark-async", "vllm", "oracle"]
-    assert [spec.partition(":")[0] for spec in specs] == list(POLICIES)
-    assert [s for s in specs if load_policy(s).knows_outcomes] == ["oracle"]
+    policies = {spec: load_policy(spec) for spec in SPECS}
+    knowing = [s for s, policy in policies.items() if getattr(policy, "knows_outcomes", False)]
+    assert knowing == ["oracle"]
 
 
 def test_only_vllm_reads_a_monotone_cost_table_by_itself():
-    believes = {spec: load_policy(spec).believes for spec in ("dspark", "dspark-async", "vllm")}
-    assert believes == {"dspark": "truth", "dspark-async": "truth", "vllm": "monotone"}
+    believes = {spec: getattr(load_policy(spec), "believes", "truth") for spec in SPECS}
+    assert [spec for spec, how in believes.items() if how != "truth"] == ["vllm"]
 
 
 def test_every_policy_is_listed_with_its_origin():
     rows = list_policies()
-    assert [re.split(r"[:\[]", row["name"])[0] for row in rows] == list(POLICIES)
+    assert [row["name"] for row in rows] == list(POLICIES)
     assert all(row["origin"] for row in rows)
     assert "not lossless" in rows[-1]["origin"]
 
@@ -104,7 +122,7 @@ def test_every_policy_is_listed_with_its_origin():
     [
         ("dspak", "unknown policy 'dspak': did you mean 'dspark'"),
         ("vlm:lag=1", "unknown policy 'vlm': did you mean 'vllm'"),
-        ("", "unknown policy ''.*allowed: dspark, dspark-async, fixed, none"),
+        ("", "unknown policy ''.*allowed: atom, dcut, dsd-online, dspark"),
         (":half", "unknown policy ''"),
         (".rules:half", "unknown policy '.rules'"),
         ("treshold:half", "unknown policy 'treshold': did you mean 'threshold'"),
@@ -126,7 +144,32 @@ def test_every_policy_is_listed_with_its_origin():
         ("threshold:-0.1", r"TAU must lie in 0\.\.1, got -0\.1"),
         ("threshold:inf", "TAU must be finite"),
         ("threshold:0.5,on=survivl", "unknown value of on 'survivl'.*'survival'"),
-        ("dspark:lag=1", "unknown key 'lag' in policy 'dspark:lag=1'"),
+        ("dspark:leg=1", "unknown key 'leg' in policy 'dspark:leg=1'"),
+        ("dspark:lag=1", "lag is the age of the survivals behind a budget, and dspark has none"),
+        ("threshold:0.5,guard=0.1", "guard weighs a budget .*, and threshold has none"),
+        ("fixed:3,tie=most", "tie chooses between equally good budgets, and fixed has none"),
+        ("fixed:3,min=1", "min is the least that trimming leaves of a draft, and fixed has none"),
+        ("none:fill=tier", "fill spends a captured size's padding .*, and none has none"),
+        ("tetris:2,every=4", "every keeps a budget for some steps, and tetris has none"),
+        ("vllm:every=0", "every must be a whole number of 1 or more, got 0"),
+        ("vllm:guard=-1", "guard must be 0 or more, got -1"),
+        ("vllm:fill=edge", "unknown value of fill 'edge'.*allowed: none, tier"),
+        ("vllm:tie=longest", "unknown value of tie 'longest'"),
+        ("threshold:0.5,on=confidence,low=0.1", "unknown key 'low'"),
+        ("threshold:auto,low=0.9", r"high must lie in 0\.9\.\.1, got 0\.8"),
+        ("k-table", "takes 1 to 999 plain argument"),
+        ("k-table:2-4:3", r"range 2-4 must begin at 1 and not end before, got '2-4:3'"),
+        ("k-table:1-4:3,4-9:1", "range 4-9 must begin at 5 or later"),
+        ("k-table:1-4=3", r"unknown key '1-4'|takes 1 to 999 plain"),
+        ("k-table:1-4", "a range must be of the form LO-HI:K, as in 1-64:7, got '1-4'"),
+        ("k-table:1-4:3,min=1", "min and fill change what is trimmed, and without adaptive=yes"),
+        ("trt:tail=4", "tail must come with drain"),
+        ("trt:budgets=tier", "unknown value of budgets 'tier'.*did you mean 'tiers'"),
+        ("atom:buckets=1+x", "a bucket must be a number, got 'x'"),
+        ("ratio:1.5", r"RHO must lie in 0\.\.1"),
+        ("ratio:0.5,width=0", "width must be 1 or more, got 0"),
+        ("tetris:0", "K must be a whole number of 1 or more, got 0"),
+        ("knee:1,2", r"takes 0 to 1 plain argument\(s\), got 2"),
         ("dspark-async:2", "takes 0 plain argument"),
         ("dspark-async:lag=4", r"lag must lie in 0\.\.3, got 4"),
         ("dspark-async:lag=-1", "lag must be a whole number of 0 or more, got -1"),

@@ -3,9 +3,12 @@
 import asyncio
 import contextlib
 import json
+import os
+import signal
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -46,8 +49,11 @@ class Fake:
     slots: int = 99
     running: int = 0
     bodies: list = field(default_factory=list)
+    keys: list = field(default_factory=list)
     chunks: int = 0
     requests: int = 0
+    on_load: int = 0
+    then: Callable[[], None] = lambda: None
 
     def app(self):
         return Starlette(
@@ -73,6 +79,9 @@ class Fake:
     async def complete(self, request):
         body = await request.json()
         self.bodies.append(body)
+        self.keys.append(request.headers.get("authorization"))
+        if self.running + 1 == self.on_load:
+            self.then()
         fault = self.fault if self.running + 1 >= self.from_load else ""
         if fault == "HTTP 500":
             return JSONResponse({"error": {"message": "out of memory"}}, 500)
@@ -315,7 +324,31 @@ def test_what_was_measured_before_a_fault_is_kept(folder, fault):
     assert err.splitlines()[-1].endswith("; mine keeps R = 1")
     mine = load_profile("./mine")
     assert list(mine.verify["num_requests"]) == [1]
-    assert "R = 2: the server failed; R = 4: the server had failed" in mine.provenance["left_out"]
+    assert (
+        "R = 2: the server failed; R = 4: the server failed before" in mine.provenance["left_out"]
+    )
+
+
+def test_an_interrupted_probe_keeps_what_it_has(folder):
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    fake = Fake(on_load=2, then=lambda: os.kill(os.getpid(), signal.SIGINT))
+    try:
+        with serving(fake.app()) as url:
+            code, out, err = run(url, "--concurrency", "1..4", "--output-tokens", OUTPUT)
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    assert code == 2
+    assert "num_requests" in out
+    assert err.splitlines()[-1] == "dspark-sim: interrupted; mine keeps R = 1"
+    left_out = load_profile("./mine").provenance["left_out"]
+    assert left_out == "R = 2: it was interrupted; R = 4: it was interrupted before."
+
+
+def test_the_key_of_a_protected_server_is_sent(monkeypatch):
+    monkeypatch.setenv("OPENAI_API_KEY", "secret")
+    fake = Fake()
+    probe(fake, 1)
+    assert set(fake.keys) == {"Bearer secret"}
 
 
 def test_a_load_that_never_decodes_at_once_is_named_and_the_rest_kept():

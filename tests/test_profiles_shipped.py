@@ -8,7 +8,13 @@ from dspark_sim.core import UserError
 from dspark_sim.throughput import list_profiles, load_profile, summarize_profile
 
 SHARED = Path(__file__).parents[2] / "shared"
-NAMES = ("dsv4-flash-b300-tp4", "llama3.1-8b-h100", "qwen3-8b-h20", "qwen3.5-35b-a3b-h20")
+NAMES = (
+    "dsv4-flash-b300-tp4",
+    "llama3.1-8b-h100",
+    "qwen3-8b-h20",
+    "qwen3.5-35b-a3b-h20",
+    "smollm2-135m-cpu",
+)
 BLOG = "reference/engines/vllm_blog_fig2_dsv4flash0731_tp4_b300"
 # D-Cut, Qwen3-8B on H20: ms at 25, 50, 75 and 100 % of a block of 16, by number of requests.
 DCUT = {
@@ -20,7 +26,7 @@ DCUT = {
 }
 
 
-def test_the_four_shipped_profiles_are_listed_with_their_origin():
+def test_the_shipped_profiles_are_listed_with_their_origin():
     entries = list_profiles()
     assert tuple(entry["name"] for entry in entries) == NAMES
     assert all(len(entry["origin"]) > 20 for entry in entries)

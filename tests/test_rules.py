@@ -9,9 +9,10 @@ from policy_steps import step_view, steps
 
 from dspark_sim.core import UserError
 from dspark_sim.policies import load_policy
-from dspark_sim.policies.kernel_policy import Decision
-from dspark_sim.policies.rules import ORACLE, decide
+from dspark_sim.policies.kernel_policy import ORACLE, Decision
+from dspark_sim.policies.rules import decide
 from dspark_sim.policies.search import NUM_BUCKETS
+from dspark_sim.policies.switches import AS_IS
 
 TWINS = {
     "none": lambda view: twins.fixed(view, 0),
@@ -30,6 +31,39 @@ TWINS = {
     "vllm": lambda view: twins.vllm(view, 1),
     "vllm:lag=0": lambda view: twins.vllm(view, 0),
     "vllm:lag=3": lambda view: twins.vllm(view, 3),
+    "threshold:0.5,on=rejection": lambda view: twins.threshold(view, 0.5, "survival"),
+    "threshold:auto": twins.auto_threshold,
+    "threshold:auto,low=0.3,high=0.6": lambda view: twins.auto_threshold(view, 0.3, 0.6),
+    "sglang": lambda view: twins.sglang(view, 2),
+    "sglang:min=2,guard=0.1,tie=most": lambda view: twins.sglang(
+        view, 2, least=2, guard=0.1, most=True
+    ),
+    "trt": lambda view: twins.trt(view, 0),
+    "trt:budgets=tiers,lag=1,guard=0.04": lambda view: twins.trt(view, 1, tiers=True, guard=0.04),
+    "trt:drain=1.5,tail=1,guard=0": lambda view: twins.trt(view, 0, 1.5, 1, guard=0.0),
+    "atom": lambda view: twins.atom(view, 2),
+    "atom:lag=0,buckets=1+2+4": lambda view: twins.atom(view, 0, (1, 2, 4)),
+    "k-table:1-2:4,4-9:1,adaptive=yes": lambda view: twins.k_table(
+        view, min(4 if view.num_requests < 4 else 1, view.max_draft_len)
+    ),
+    "k-table:1-3:2": lambda view: view.draft_len.tolist(),
+    "dcut": lambda view: twins.dcut(view, 0),
+    "dcut:lag=1": lambda view: twins.dcut(view, 1),
+    "ratio:0.3": lambda view: twins.ratio(view, 0.3),
+    "ratio:0.75,width=2": lambda view: twins.ratio(view, 0.75, 2),
+    "tetris:2": lambda view: twins.tetris(view, 2),
+    "tetris:1,extra=3,from=3": lambda view: twins.tetris(view, 1, 3),
+    "knee": twins.knee,
+    "knee:9": lambda view: twins.knee(view, 9),
+    "vllm:min=1,fill=tier": lambda view: twins.filled(view, twins.vllm(view, 1, least=1)),
+    "dspark-async:guard=0.05,tie=most": lambda view: twins.dspark_async(
+        view, 2, guard=0.05, most=True
+    ),
+    "threshold:0.5,min=2": lambda view: np.maximum(
+        twins.threshold(view, 0.5), np.minimum(view.draft_len, 2)
+    ).tolist(),
+    "dspark:fill=tier": lambda view: twins.filled(view, twins.algorithm_1(view)),
+    "fixed:1,gamma=5,fill=tier": lambda view: twins.filled(view, twins.fixed(view, 1)),
 }
 
 
@@ -68,6 +102,7 @@ def oracle_lengths(view, accepted):
         last_accepted=view.last_accepted,
         verify_ns=view.cost.verify_ns,
         memory=np.zeros(0),
+        switches=np.array(AS_IS.packed()),
         accepted=np.array(accepted, dtype=np.int64),
         verify_len=np.full(num, 99),
         heap=np.zeros(num, dtype=np.int64),

@@ -77,6 +77,7 @@ class Wrapped:
 
     def __init__(self, built_in):
         self.verify_lengths = built_in.verify_lengths
+        self.draft_lengths = built_in.draft_lengths
         self.max_draft_len = built_in.max_draft_len
 
 

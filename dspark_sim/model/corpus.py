@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib.util
 import json
 import random
 import re
@@ -191,13 +192,13 @@ def _dedent(lines: list[str], columns: int) -> str:
 
 
 def _chitchat() -> Iterator[Document]:
-    try:
-        from chitchat_dataset import Dataset
-    except ImportError:
+    package = importlib.util.find_spec("chitchat_dataset")  # its reader leaks a file
+    if package is None or package.origin is None:
         raise UserError(
             "chat text comes from the package chitchat-dataset: pip install chitchat-dataset"
-        ) from None
-    for conversation in Dataset().values():
+        )
+    text = (Path(package.origin).parent / "dataset.json").read_text(encoding="utf-8")
+    for conversation in json.loads(text).values():
         turns: list[str] = []
         sender = None
         for block in conversation["messages"]:

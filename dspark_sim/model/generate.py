@@ -46,11 +46,14 @@ def pad(rows: Sequence[Sequence[int]], device: torch.device) -> tuple[Tensor, Te
 
 
 def prefill(
-    model: Transformer, prompts: Sequence[Sequence[int]]
+    model: Transformer, prompts: Sequence[Sequence[int]], room: int
 ) -> tuple[KVCache, Output, Tensor, Tensor]:
-    """Process all prompts in one pass: cache, output, padded tokens (R, W), lengths (R,)."""
+    """Process all prompts in one pass: cache, output, padded tokens (R, W), lengths (R,).
+
+    The cache has `room` for as many tokens more.
+    """
     tokens, counts = pad(prompts, model.embedding.weight.device)
-    cache = model.new_cache(len(prompts), tokens.shape[1] + 32)
+    cache = model.new_cache(len(prompts), tokens.shape[1] + room)
     return cache, model(tokens, cache, counts), tokens, counts
 
 
@@ -76,7 +79,7 @@ def generate(
 ) -> list[list[int]]:
     """Return one response per prompt; `requests` are the numbers that each one's luck hangs on."""
     device = model.embedding.weight.device
-    cache, output, _, counts = prefill(model, prompts)
+    cache, output, _, counts = prefill(model, prompts, c.max_tokens)
     alive = torch.arange(len(prompts), device=device)
     names = alive if requests is None else torch.tensor(requests, device=device)
     hidden = last(output.hidden, counts)

@@ -12,6 +12,7 @@ import pandas as pd
 from dspark_sim.core import RunError, UserError, unknown_name, whole_file
 from dspark_sim.model.measured import describe_run
 from dspark_sim.throughput import EngineProfile, additive_form, with_additive, write_profile
+from dspark_sim.throughput.schema import TABLES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -120,6 +121,7 @@ def profile_from_timings(timings: Mapping[str, Any], name: str, drafter: str = "
         prefill=_prefill_table(points),
     )
     profile, form = _with_terms(plain)
+    profile = _rounded(profile)
     checks = _checks(points, profile)
     about = describe_run(timings, points, profile, form, checks)
     return Measured(replace(profile, provenance=about), form, checks)
@@ -188,6 +190,18 @@ def _with_terms(profile: EngineProfile) -> tuple[EngineProfile, AdditiveForm | N
         return with_additive(profile, form), form
     except UserError:  # noise: the terms leave nothing of some row
         return profile, None
+
+
+def _rounded(profile: EngineProfile) -> EngineProfile:
+    """Return a profile in whole nanoseconds, and thousandths of one per KV token."""
+    tables = {spec.name: getattr(profile, spec.name) for spec in TABLES}
+    return replace(
+        profile,
+        overhead_ms=round(profile.overhead_ms, 6),
+        context_ms_per_kv_token=round(profile.context_ms_per_kv_token, 9),
+        draft_context_ms_per_kv_token=round(profile.draft_context_ms_per_kv_token, 9),
+        **{name: table.round(6) for name, table in tables.items() if table is not None},
+    )
 
 
 def _checks(points: pd.DataFrame, profile: EngineProfile) -> pd.DataFrame:

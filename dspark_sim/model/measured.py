@@ -128,7 +128,7 @@ def _additive(form: AdditiveForm | None) -> str:
         )
     lines = [line.strip() for line in form.report().splitlines()]
     more = [f"and {len(lines) - _LINES} lines more"] if len(lines) > _LINES else []
-    return "; ".join(lines[:_LINES] + more)
+    return "; ".join(lines[:_LINES] + more).replace(":;", ":")
 
 
 def _checks(checks: pd.DataFrame) -> str:

@@ -207,7 +207,7 @@ def _start(
     c: Decoding,
     requests: Sequence[int] | None,
 ) -> tuple[_Batch, Speculation]:
-    cache, output, tokens, counts = prefill(model, prompts)
+    cache, output, tokens, counts = prefill(model, prompts, c.max_tokens + drafter.gamma)
     index = torch.arange(len(prompts), device=tokens.device)
     names = index if requests is None else torch.tensor(requests, device=tokens.device)
     p = distribution(model.logits(last(output.hidden, counts)), c.temperature, c.top_p)

@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-import importlib.util
-import inspect
-import sys
-from functools import partial
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from dspark_sim.core import UserError, expand_range, parse_number, parse_spec, unknown_name
-from dspark_sim.policies import rules
+from dspark_sim.core import UserError, expand_range, parse_spec, unknown_name
+from dspark_sim.policies.atom import read_atom
+from dspark_sim.policies.confidence import with_confidence
+from dspark_sim.policies.dcut import read_dcut, read_ratio
+from dspark_sim.policies.dspark import read_dspark, read_dspark_async
+from dspark_sim.policies.fixed import read_fixed, read_none
+from dspark_sim.policies.forecast import read_forecast
+from dspark_sim.policies.gates import read_gate_off, read_sticky_off
+from dspark_sim.policies.imported import imported_policy, is_module, module_file
 from dspark_sim.policies.kernel_policy import KernelPolicy
+from dspark_sim.policies.knee import read_knee
+from dspark_sim.policies.ktable import read_k_table
+from dspark_sim.policies.oracle import read_oracle
+from dspark_sim.policies.sgl_ema import read_sgl_ema
+from dspark_sim.policies.sglang import read_sglang
+from dspark_sim.policies.smartspec import read_dsd_online, read_smartspec
+from dspark_sim.policies.spec import Spec
+from dspark_sim.policies.tetris import read_tetris
+from dspark_sim.policies.threshold import read_threshold
+from dspark_sim.policies.trt import read_trt
 from dspark_sim.policies.view import BelievedCost, DraftView, Policy, SchedulerView
+from dspark_sim.policies.vllm import read_vllm
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 __all__ = [
     "POLICIES",
@@ -33,81 +47,40 @@ __all__ = [
 ]
 
 
-def _none(spec: str, gamma: int, args: list[str], keywords: dict[str, str]) -> KernelPolicy:
-    """No speculation: nothing is drafted, one token per step."""
-    _expect(spec, args, keywords, 0)
-    return KernelPolicy(spec, rules.FIXED, 0, (0.0,), needs_confidence=False)
+class Family(NamedTuple):
+    """A name's rule: how its spec is read, and where it comes from."""
+
+    read: Callable[[Spec], Policy]
+    origin: str
 
 
-def _fixed(spec: str, gamma: int, args: list[str], keywords: dict[str, str]) -> KernelPolicy:
-    """fixed:K drafts and verifies K tokens; fixed:K,gamma=G drafts G and verifies K."""
-    _expect(spec, args, keywords, 1, "gamma")
-    length = _whole(spec, "K", args[0])
-    drafted = _whole(spec, "gamma", keywords["gamma"]) if "gamma" in keywords else length
-    if drafted < length:
-        raise UserError(f"policy '{spec}': gamma must be at least K = {length}, got {drafted}")
-    return KernelPolicy(spec, rules.FIXED, drafted, (float(length),), needs_confidence=False)
-
-
-def _threshold(spec: str, gamma: int, args: list[str], keywords: dict[str, str]) -> KernelPolicy:
-    """threshold:TAU keeps tokens while confidence >= TAU; on=survival tests the product."""
-    _expect(spec, args, keywords, 1, "on")
-    tau = parse_number(args[0], f"policy '{spec}': TAU")
-    if not 0.0 <= tau <= 1.0:
-        raise UserError(f"policy '{spec}': TAU must lie in 0..1, got {tau:g}")
-    on = keywords.get("on", "confidence")
-    if on not in ("confidence", "survival"):
-        raise unknown_name("value of on", on, ("confidence", "survival"), f"policy '{spec}'")
-    return KernelPolicy(spec, rules.THRESHOLD, gamma, (tau, float(on == "survival")))
-
-
-def _dspark(spec: str, gamma: int, args: list[str], keywords: dict[str, str]) -> KernelPolicy:
-    """Algorithm 1: live survival, admit while expected throughput rises, stop at the first miss."""
-    _expect(spec, args, keywords, 0)
-    return KernelPolicy(spec, rules.DSPARK, gamma)
-
-
-def _lagged(
-    rule: int, believes: str, usual_lag: int, spec: str, gamma: int, args: list[str],
-    keywords: dict[str, str],
-) -> KernelPolicy:  # fmt: skip
-    """Budget from survival `lag` steps old by global search, tokens by live survival.
-
-    A live budget (lag 0) looks ahead and is not lossless (arXiv 2607.05147, Appendix A).
-    """
-    _expect(spec, args, keywords, 0, "lag")
-    lag = _whole(spec, "lag", keywords.get("lag", str(usual_lag)))
-    if lag > 3:
-        raise UserError(f"policy '{spec}': lag must lie in 0..3, got {lag}")
-    return KernelPolicy(spec, rule, gamma, lag=lag, believes=believes, lossless=lag > 0)
-
-
-def _oracle(spec: str, gamma: int, args: list[str], keywords: dict[str, str]) -> KernelPolicy:
-    """Verify only drafts that will be accepted. A yardstick: not lossless."""
-    _expect(spec, args, keywords, 0)
-    return KernelPolicy(
-        spec, rules.ORACLE, gamma, needs_confidence=False, lossless=False, knows_outcomes=True
-    )
-
-
-POLICIES: dict[str, Callable[[str, int, list[str], dict[str, str]], KernelPolicy]] = {
-    "none": _none,
-    "fixed": _fixed,
-    "threshold": _threshold,
-    "dspark": _dspark,
-    "dspark-async": partial(_lagged, rules.DSPARK_ASYNC, "truth", 2),
-    "vllm": partial(_lagged, rules.VLLM, "monotone", 1),
-    "oracle": _oracle,
-}
-
-_ORIGINS = {
-    "none": "plain decoding, no drafting",
-    "fixed": "fixed:K[,gamma=G], the same length for every request (every engine's default)",
-    "threshold": "threshold:TAU[,on=survival], arXiv 2607.05147, Fig. 5",
-    "dspark": "arXiv 2607.05147, Algorithm 1 (early stop)",
-    "dspark-async": "dspark-async[:lag=2], arXiv 2607.05147, section 5.2",
-    "vllm": "vllm[:lag=1], vLLM pull request 47808",
-    "oracle": "knows the true outcomes; not lossless",
+POLICIES: dict[str, Family] = {
+    "none": Family(read_none, "plain decoding, no drafting"),
+    "fixed": Family(read_fixed, "fixed:K[,gamma=G], the same for all (every engine's default)"),
+    "k-table": Family(read_k_table, "k-table:LO-HI:K,...[,adaptive=yes], vLLM by batch size"),
+    "threshold": Family(
+        read_threshold,
+        "threshold:TAU[,on=survival|rejection] or threshold:auto, arXiv 2607.05147, Fig. 5",
+    ),
+    "dspark": Family(read_dspark, "arXiv 2607.05147, Algorithm 1 (early stop)"),
+    "dspark-async": Family(read_dspark_async, "dspark-async[:lag=2], arXiv 2607.05147, 5.2"),
+    "vllm": Family(read_vllm, "vllm[:lag=1], vLLM pull request 47808"),
+    "sglang": Family(read_sglang, "sglang[:lag=2], SGLang pull request 30261"),
+    "trt": Family(read_trt, "trt[:lag=0,budgets=tiers,drain=LOSS], TensorRT-LLM 17056 and 18392"),
+    "atom": Family(read_atom, "atom[:lag=2,buckets=1+3+6+8], ROCm ATOM"),
+    "dcut": Family(read_dcut, "dcut[:lag=0], AngelSlim D-Cut, arXiv 2607.14647"),
+    "ratio": Family(read_ratio, "ratio:RHO[,width=W], D-Cut at a fixed ratio"),
+    "tetris": Family(read_tetris, "tetris:K[,extra=2,from=1], arXiv 2502.15197"),
+    "knee": Family(read_knee, "knee[:M], a pass of constant size"),
+    "smartspec": Family(read_smartspec, "smartspec[:alpha=0.7,keep=0.85], arXiv 2406.14066"),
+    "dsd-online": Family(
+        read_dsd_online, "dsd-online[:ks=0+1+3+7,keep=0.9], vLLM's early dynamic speculation"
+    ),
+    "sgl-ema": Family(read_sgl_ema, "sgl-ema[:ema=0.2,every=5,warmup=10], SGLang adaptive EAGLE"),
+    "gate-off": Family(read_gate_off, "gate-off:LEAST[,window=32], TensorRT-LLM SpeculationGate"),
+    "sticky-off": Family(read_sticky_off, "sticky-off[:LEAST,probe=8], antirez/ds4 965"),
+    "forecast": Family(read_forecast, "our own: drafts and verifies by calibrated past blocks"),
+    "oracle": Family(read_oracle, "knows the true outcomes; not lossless"),
 }
 
 
@@ -117,12 +90,19 @@ def load_policy(spec: str, num_speculative_tokens: int = 7) -> Policy:
     A user's own is a class (called with `num_speculative_tokens` if it takes it, else with
     nothing), an instance, or a plain function of the view.
     """
-    name, args, keywords = parse_spec(spec)
-    if name in POLICIES:
-        return POLICIES[name](spec.strip(), num_speculative_tokens, args, dict(keywords))
-    if len(args) == 1 and not keywords and args[0].isidentifier() and _is_module(name):
-        return _imported(name, args[0], num_speculative_tokens)
-    raise unknown_name("policy", name, [*POLICIES, "package.module:Name"])
+    read = Spec.parse(spec, num_speculative_tokens)
+    if read.name in POLICIES:
+        return _built_in(read)
+    own = len(read.args) == 1 and not read.keywords and read.args[0].isidentifier()
+    if own and is_module(read.name):
+        return imported_policy(read.name, read.args[0], num_speculative_tokens)
+    raise unknown_name("policy", read.name, [*POLICIES, "package.module:Name"])
+
+
+def _built_in(spec: Spec) -> Policy:
+    source = spec.keywords.pop("conf", None)
+    policy = POLICIES[spec.name].read(spec)
+    return policy if source is None else with_confidence(spec, source, policy)
 
 
 def expand_policy(spec: str) -> list[str]:
@@ -137,30 +117,26 @@ def expand_policy(spec: str) -> list[str]:
 
 def is_lossless(spec: str) -> bool:
     """Return whether a policy keeps the target's distribution; a user's own is taken to."""
-    name, args, keywords = parse_spec(spec)
-    if name not in POLICIES:
+    read = Spec.parse(spec, 7)
+    if read.name not in POLICIES:
         return True
     try:
-        return POLICIES[name](spec, 7, args, dict(keywords)).lossless
+        return bool(getattr(_built_in(read), "lossless", True))
     except UserError:  # a name from elsewhere, as in a table of another version
-        return name != "oracle"
+        return read.name != "oracle"
 
 
 def policy_file(spec: str) -> Path | None:
     """Return the source file of a user's own policy, None for a built-in one."""
     name, args, _ = parse_spec(spec)
-    if name in POLICIES or not args or not _is_module(name):
+    if name in POLICIES or not args or not is_module(name):
         return None
-    try:
-        found = importlib.util.find_spec(name)
-    except ImportError:
-        return None
-    return Path(found.origin) if found is not None and found.origin is not None else None
+    return module_file(name)
 
 
 def list_policies() -> list[dict[str, str]]:
     """Return name and origin of every built-in policy."""
-    return [{"name": name, "origin": origin} for name, origin in _ORIGINS.items()]
+    return [{"name": name, "origin": family.origin} for name, family in POLICIES.items()]
 
 
 def policy_draft_len(policy: Policy, num_speculative_tokens: int) -> int:
@@ -171,61 +147,3 @@ def policy_draft_len(policy: Policy, num_speculative_tokens: int) -> int:
             f"a policy's max_draft_len must be a whole number of 0 or more, got {length!r}"
         )
     return length
-
-
-class _FunctionPolicy:
-    def __init__(self, function: Callable[[SchedulerView], Any]) -> None:
-        self.verify_lengths = function
-
-
-def _is_module(name: str) -> bool:
-    """Return whether a name is a module that can be imported, or at least looks like one."""
-    if str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    if not all(part.isidentifier() for part in name.split(".")):
-        return False
-    return "." in name or name in sys.modules or importlib.util.find_spec(name) is not None
-
-
-def _imported(module_name: str, attribute: str, num_speculative_tokens: int) -> Policy:
-    try:
-        target = getattr(importlib.import_module(module_name), attribute)
-    except Exception as error:
-        what = "" if isinstance(error, ImportError) else f"{type(error).__name__}: "
-        raise UserError(
-            f"policy '{module_name}:{attribute}' cannot be imported: {what}{error}"
-        ) from error
-    if isinstance(target, type):
-        parameters = inspect.signature(target).parameters
-        takes_gamma = "num_speculative_tokens" in parameters
-        given = {"num_speculative_tokens": num_speculative_tokens} if takes_gamma else {}
-        try:
-            inspect.signature(target).bind(**given)
-        except TypeError as error:
-            raise UserError(
-                f"policy '{module_name}:{attribute}' is made with num_speculative_tokens or with "
-                f"nothing, but {error}"
-            ) from None
-        target = target(**given)
-    if hasattr(target, "verify_lengths"):
-        return target
-    if callable(target):
-        return _FunctionPolicy(target)
-    raise UserError(
-        f"policy '{module_name}:{attribute}' is neither callable nor has it verify_lengths(view)"
-    )
-
-
-def _whole(spec: str, what: str, text: str) -> int:
-    value = parse_number(text, f"policy '{spec}': {what}")
-    if value != int(value) or value < 0:
-        raise UserError(f"policy '{spec}': {what} must be a whole number of 0 or more, got {text}")
-    return int(value)
-
-
-def _expect(spec: str, args: list[str], keywords: dict[str, str], count: int, *known: str) -> None:
-    if len(args) != count:
-        raise UserError(f"policy '{spec}' takes {count} plain argument(s), got {len(args)}")
-    for key in keywords:
-        if key not in known:
-            raise unknown_name("key", key, known or ["(none)"], f"policy '{spec}'")

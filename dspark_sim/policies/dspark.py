@@ -5,15 +5,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspark_sim.jit import kernel
-from dspark_sim.policies.search import (
-    allocate_budget,
+from dspark_sim.policies.budget import (
+    MEMORY,
+    budget_is_due,
     global_budget,
-    open_candidates,
-    take_candidate,
+    keep_budget,
+    spend_budget,
 )
+from dspark_sim.policies.kernel_policy import DSPARK, DSPARK_ASYNC, KernelPolicy
+from dspark_sim.policies.search import open_candidates, take_candidate
+from dspark_sim.policies.switches import BUDGET, TRIMMING
 
 if TYPE_CHECKING:
     from dspark_sim.policies.kernel_policy import Decision
+    from dspark_sim.policies.spec import Spec
+
+
+def read_dspark(spec: Spec) -> KernelPolicy:
+    """Algorithm 1: live survival, admit while expected throughput rises, stop at the first miss."""
+    spec.expect(0, 0, *TRIMMING)
+    return KernelPolicy(spec.text, DSPARK, spec.gamma, switches=spec.switches())
+
+
+def read_dspark_async(spec: Spec) -> KernelPolicy:
+    """Budget from survival `lag` steps old by global search, tokens by live survival.
+
+    A live budget (lag 0) looks ahead and is not lossless (arXiv 2607.05147, Appendix A).
+    """
+    spec.expect(0, 0, *BUDGET)
+    lag = spec.lag(2)
+    return KernelPolicy(
+        spec.text,
+        DSPARK_ASYNC,
+        spec.gamma,
+        lag=lag,
+        lossless=lag > 0,
+        memory=MEMORY,
+        switches=spec.switches(),
+    )
 
 
 @kernel
@@ -26,6 +55,7 @@ def dspark(step: Decision) -> None:
     num = step.clock[0]
     tokens_in_batch = num + step.clock[1]
     fixed_ns = step.clock[3] + step.clock[4]
+    step.verify_len[:num] = 0
     size = open_candidates(step.survival, step.draft_len, num, step.verify_len, step.heap)
     if step.verify_ns[tokens_in_batch] < 0:
         return
@@ -49,18 +79,8 @@ def dspark_async(step: Decision) -> None:
     A budget that is older than the drafts it is spent on is what keeps this form lossless. A
     request without history counts survival 1.
     """
-    num = step.clock[0]
-    budget = global_budget(
-        step.stale,
-        step.draft_len,
-        num,
-        float(num),
-        num + step.clock[1],
-        step.clock[3] + step.clock[4],
-        step.verify_ns,
-        step.order,
-        step.buckets,
-    )
-    allocate_budget(
-        step.survival, step.draft_len, num, budget, step.verify_len, step.order, step.buckets
-    )
+    if budget_is_due(step):
+        fixed_ns = step.clock[3] + step.clock[4]
+        tokens = float(step.clock[0])
+        keep_budget(step, global_budget(step, step.stale, tokens, fixed_ns, False, 0.0))
+    spend_budget(step)

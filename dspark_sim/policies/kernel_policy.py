@@ -9,19 +9,38 @@ import numpy as np
 from numpy.typing import NDArray  # noqa: TC002
 
 from dspark_sim.core import UserError
+from dspark_sim.policies.switches import AS_IS, Switches
 
 if TYPE_CHECKING:
-    from dspark_sim.policies.view import SchedulerView
+    from dspark_sim.policies.view import DraftView, SchedulerView
 
 LAGS = 3
+
+# Numbers of the rules, for `rules.decide`
+(
+    FIXED,
+    THRESHOLD,
+    DSPARK,
+    DSPARK_ASYNC,
+    VLLM,
+    SGLANG,
+    TRT,
+    ATOM,
+    K_TABLE,
+    RATIO,
+    DCUT,
+    TETRIS,
+    KNEE,
+    ORACLE,
+) = range(14)
 
 
 class Decision(NamedTuple):
     """One step as a rule's kernel sees it, for the first `num` of the rows. Shapes as in the view.
 
     `clock` is (num, prefill_tokens, num_sampling, fixed_ns, draft_ns of this step). `accepted` is
-    read by the oracle alone. `memory` is the policy's own, kept between steps. `heap`,
-    `order` and `buckets` are scratch.
+    read by the oracle alone. `memory` is the policy's own, kept between steps. `switches` are as
+    `Switches.packed` gives them. `heap`, `order` and `buckets` are scratch.
     """
 
     clock: NDArray[np.int64]  # (5,)
@@ -33,6 +52,7 @@ class Decision(NamedTuple):
     last_accepted: NDArray[np.int64]  # (R,), censored
     verify_ns: NDArray[np.int64]  # (M + 1,), believed
     memory: NDArray[np.float64]  # (P,)
+    switches: NDArray[np.float64]  # (5,)
     accepted: NDArray[np.int64]  # (R,), the oracle's door
     verify_len: NDArray[np.int64]  # (R,), the answer
     heap: NDArray[np.int64]  # (R,)
@@ -63,7 +83,8 @@ class KernelPolicy:
     knows_outcomes : bool
         True for the oracle.
     memory : tuple of float
-        What the rule remembers at the start.
+        What the rule remembers at the start of a run.
+    switches : Switches
     """
 
     name: str
@@ -75,7 +96,20 @@ class KernelPolicy:
     believes: str = "truth"
     lossless: bool = True
     knows_outcomes: bool = False
-    memory: tuple[float, ...] = field(default=())
+    memory: tuple[float, ...] = ()
+    switches: Switches = AS_IS
+    _kept: NDArray[np.float64] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        """Lay out what the rule remembers between calls."""
+        object.__setattr__(self, "_kept", np.array(self.memory, dtype=np.float64))
+
+    def draft_lengths(self, view: DraftView) -> NDArray[np.int64]:
+        """Return draft_len (R,): γ, unless the rule knows a better length before drafting."""
+        from dspark_sim.policies.rules import draft_length
+
+        num, gamma = view.num_requests, min(self.max_draft_len, view.max_draft_len)
+        return np.full(num, draft_length(self.rule, self.packed_params, num, gamma))
 
     def verify_lengths(self, view: SchedulerView) -> NDArray[np.int64]:
         """Return verify_len (R,), the same as inside the engine."""
@@ -88,13 +122,25 @@ class KernelPolicy:
     ) -> NDArray[np.int64]:
         """Return verify_len (R,) of a rule that is handed true outcomes (R,): the oracle's door."""
         from dspark_sim.policies.rules import decide
+
+        decision = self.decision(view, accepted)
+        decide(self.rule, self.packed_params, decision)
+        return decision.verify_len
+
+    @property
+    def packed_params(self) -> NDArray[np.float64]:
+        """The parameters as the kernels read them."""
+        return np.array([*self.params, 0.0])
+
+    def decision(self, view: SchedulerView, accepted: NDArray[np.int64]) -> Decision:
+        """Return the step as the rule's kernel reads it."""
         from dspark_sim.policies.search import NUM_BUCKETS
 
         num = view.num_requests
         drafting = int((view.draft_len > 0).sum())
         longest = int(view.draft_len.max(initial=0))
         clock = [num, view.prefill_tokens, view.num_sampling, view.cost.fixed_ns]
-        decision = Decision(
+        return Decision(
             clock=np.array([*clock, view.cost.draft_ns[drafting, longest]], dtype=np.int64),
             draft_len=view.draft_len,
             confidence=view.confidence,
@@ -103,12 +149,11 @@ class KernelPolicy:
             last_verify_len=view.last_verify_len,
             last_accepted=view.last_accepted,
             verify_ns=view.cost.verify_ns,
-            memory=np.array(self.memory, dtype=np.float64),
+            memory=self._kept,
+            switches=np.array(self.switches.packed()),
             accepted=accepted,
             verify_len=np.zeros(num, dtype=np.int64),
             heap=np.zeros(num, dtype=np.int64),
             order=np.zeros(view.confidence.size, dtype=np.int64),
             buckets=np.zeros(NUM_BUCKETS, dtype=np.int64),
         )
-        decide(self.rule, np.array([*self.params, 0.0]), decision)
-        return decision.verify_len

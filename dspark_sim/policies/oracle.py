@@ -5,9 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspark_sim.jit import kernel
+from dspark_sim.policies.kernel_policy import ORACLE, KernelPolicy
 
 if TYPE_CHECKING:
     from dspark_sim.policies.kernel_policy import Decision
+    from dspark_sim.policies.spec import Spec
+
+
+def read_oracle(spec: Spec) -> KernelPolicy:
+    """Verify only drafts that will be accepted. A yardstick: not lossless."""
+    spec.expect(0, 0)
+    return KernelPolicy(
+        spec.text, ORACLE, spec.gamma, needs_confidence=False, lossless=False, knows_outcomes=True
+    )
 
 
 @kernel

@@ -58,11 +58,13 @@ def open_candidates(
     depth: NDArray[np.int64],
     heap: NDArray[np.int64],
 ) -> int:
-    """Fill `heap` with requests that drafted; `depth` counts tokens taken. Return its size."""
+    """Fill `heap` with requests that have tokens beyond the `depth` taken so far; return its size.
+
+    `depth` says how many tokens of each draft are taken already.
+    """
     size = 0
     for r in range(num):
-        depth[r] = 0
-        if draft_len[r] > 0:
+        if depth[r] < draft_len[r]:
             heap[size] = r
             size += 1
     for root in range(size // 2 - 1, -1, -1):
@@ -107,11 +109,12 @@ def _count(
     bits: NDArray[np.int64],
     draft_len: NDArray[np.int64],
     num: int,
+    least: int,
     buckets: NDArray[np.int64],
 ) -> None:
     buckets[:] = 0
     for r in range(num):
-        for j in range(draft_len[r]):
+        for j in range(least, draft_len[r]):
             buckets[_bucket(bits[r, j])] += 1
 
 
@@ -136,7 +139,7 @@ def rank_candidates(
 ) -> int:
     """Write all candidates in order, each as its index r * γ + j; return how many there are."""
     bits, worth, gamma = survival.view(np.int64), survival.reshape(-1), survival.shape[1]
-    _count(bits, draft_len, num, buckets)
+    _count(bits, draft_len, num, 0, buckets)
     total = 0
     for b in range(NUM_BUCKETS):
         here = buckets[b]
@@ -154,41 +157,11 @@ def rank_candidates(
 
 
 @kernel
-def global_budget(
-    survival: NDArray[np.float64],
-    draft_len: NDArray[np.int64],
-    num: int,
-    tokens: float,
-    other_tokens: int,
-    fixed_ns: int,
-    verify_ns: NDArray[np.int64],
-    order: NDArray[np.int64],
-    buckets: NDArray[np.int64],
-) -> int:
-    """Return the number of draft tokens K that maximises expected tokens over step time.
-
-    ``(tokens + sum of the K best survivals) / (fixed + verify[other_tokens + K])`` over all K, the
-    smallest K on ties.
-    """
-    worth = survival.reshape(-1)
-    best_budget, best_rate = 0, -1.0
-    if verify_ns[other_tokens] >= 0:
-        best_rate = tokens / (fixed_ns + verify_ns[other_tokens])
-    total = rank_candidates(survival, draft_len, num, order, buckets)
-    for budget in range(1, min(total, len(verify_ns) - 1 - other_tokens) + 1):
-        tokens += worth[order[budget - 1]]
-        cost = verify_ns[other_tokens + budget]
-        if cost >= 0 and tokens / (fixed_ns + cost) > best_rate:
-            best_rate = tokens / (fixed_ns + cost)
-            best_budget = budget
-    return best_budget
-
-
-@kernel
 def allocate_budget(
     survival: NDArray[np.float64],
     draft_len: NDArray[np.int64],
     num: int,
+    least: int,
     budget: int,
     verify_len: NDArray[np.int64],
     order: NDArray[np.int64],
@@ -196,17 +169,20 @@ def allocate_budget(
 ) -> None:
     """Give `budget` draft tokens to the candidates of highest survival, into `verify_len`.
 
-    Whole buckets are given at once; only the one where the budget ends is sorted.
+    The first `least` tokens of every draft come before all others. Whole buckets are given at
+    once; only the one where the budget ends is sorted.
     """
     bits, worth, gamma = survival.view(np.int64), survival.reshape(-1), survival.shape[1]
-    _count(bits, draft_len, num, buckets)
+    _count(bits, draft_len, num, least, buckets)
+    for r in range(num):
+        verify_len[r] = min(least, draft_len[r])
+        budget -= verify_len[r]
     edge = 0
     while edge < NUM_BUCKETS and budget >= buckets[edge]:
         budget -= buckets[edge]
         edge += 1
-    verify_len[:num] = 0
     waiting = 0
-    for j in range(gamma):
+    for j in range(least, gamma):
         for r in range(num):
             if j < draft_len[r]:
                 b = _bucket(bits[r, j])

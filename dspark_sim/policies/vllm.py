@@ -5,10 +5,35 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspark_sim.jit import kernel
-from dspark_sim.policies.search import allocate_budget, global_budget
+from dspark_sim.policies.budget import (
+    MEMORY,
+    budget_is_due,
+    global_budget,
+    keep_budget,
+    spend_budget,
+)
+from dspark_sim.policies.kernel_policy import VLLM, KernelPolicy
+from dspark_sim.policies.switches import BUDGET
 
 if TYPE_CHECKING:
     from dspark_sim.policies.kernel_policy import Decision
+    from dspark_sim.policies.spec import Spec
+
+
+def read_vllm(spec: Spec) -> KernelPolicy:
+    """Budget from survival `lag` steps old over a monotone cost table, tokens by live survival."""
+    spec.expect(0, 0, *BUDGET)
+    lag = spec.lag(1)
+    return KernelPolicy(
+        spec.text,
+        VLLM,
+        spec.gamma,
+        lag=lag,
+        believes="monotone",
+        lossless=lag > 0,
+        memory=MEMORY,
+        switches=spec.switches(),
+    )
 
 
 @kernel
@@ -19,18 +44,7 @@ def vllm(step: Decision) -> None:
     this step, T all tokens that are not drafts, prefill chunks included; the verify table is made
     monotone. The fewest tokens win a tie. The budget then goes to the highest live survivals.
     """
-    num = step.clock[0]
-    budget = global_budget(
-        step.stale,
-        step.draft_len,
-        num,
-        float(step.clock[2]),
-        num + step.clock[1],
-        step.clock[4],
-        step.verify_ns,
-        step.order,
-        step.buckets,
-    )
-    allocate_budget(
-        step.survival, step.draft_len, num, budget, step.verify_len, step.order, step.buckets
-    )
+    if budget_is_due(step):
+        tokens = float(step.clock[2])
+        keep_budget(step, global_budget(step, step.stale, tokens, step.clock[4], False, 0.0))
+    spend_budget(step)

@@ -33,9 +33,11 @@ def issue(engine: Engine, state: State, request: int, now: int) -> None:
 
 
 @kernel
-def issue_all(engine: Engine, state: State, arrival_ns: NDArray[np.int64]) -> None:
-    """Let all requests of an open loop arrive at their times (N,)."""
-    for request in range(len(arrival_ns)):
+def issue_all(
+    engine: Engine, state: State, requests: NDArray[np.int64], arrival_ns: NDArray[np.int64]
+) -> None:
+    """Let these requests (n,) of an open loop arrive at their times; `arrival_ns` has all (N,)."""
+    for request in requests:
         issue(engine, state, request, arrival_ns[request])
 
 
@@ -71,6 +73,17 @@ def ingest(engine: Engine, state: State, until: int) -> None:
             if state.requests[s.ADMITTED, request] < 0:
                 state.requests[s.ADMITTED, request] = ready
             complete(engine, state, request, ready)
+
+
+@kernel
+def next_start(state: State) -> int:
+    """Return when the next step can begin, given the requests issued so far."""
+    clock = state.clock
+    idle = clock[s.RUNNING] == 0 and clock[s.STACKED] == 0 and clock[s.HEAD] == clock[s.VISIBLE]
+    if idle and clock[s.VISIBLE] < clock[s.TAIL]:
+        following = state.queue[clock[s.VISIBLE] % len(state.queue)]
+        return max(clock[s.NOW], state.requests[s.READY, following])
+    return clock[s.NOW]
 
 
 @kernel_inlined
@@ -203,7 +216,10 @@ def admit(engine: Engine, state: State, budget: int) -> None:
         else:
             request = state.queue[clock[s.HEAD] % len(state.queue)]
         blocks = _blocks(engine, state, request)
-        if clock[s.RUNNING] == engine.max_running or blocks > clock[s.KV_FREE] or budget < least:
+        full, short = clock[s.RUNNING] == engine.max_running, blocks > clock[s.KV_FREE]
+        if full or short or budget < least:
+            state.counters[s.C_SLOT_WAITS] += full
+            state.counters[s.C_KV_WAITS] += short and not full
             break
         if resumed:
             clock[s.STACKED] -= 1

@@ -12,10 +12,15 @@ import pandas as pd
 
 from dspark_sim.core import NS_PER_S
 from dspark_sim.simulator import state as s
+from dspark_sim.simulator.fleet import merged, replica_of_steps
 from dspark_sim.simulator.metrics import request_latencies, run_metrics, window_metrics
 from dspark_sim.simulator.result import Result, to_json
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
     from dspark_sim.acceptance import AcceptanceSource
     from dspark_sim.config import Scenario
     from dspark_sim.simulator.engine import Replica
@@ -25,18 +30,25 @@ if TYPE_CHECKING:
 
 def collect(
     scenario: Scenario,
-    replica: Replica,
+    replicas: Sequence[Replica],
+    served: NDArray[np.int64],
     trace: Trace,
     profile: EngineProfile,
     source: AcceptanceSource,
     temperatures: tuple[float, ...] | None = None,
 ) -> Result:
-    """Return tables, metrics and provenance of a run that has ended."""
-    state = replica.state
+    """Return tables, metrics and provenance of a run that has ended.
+
+    `served` (requests,) holds the number of each request's replica.
+    """
+    state, replica = merged(replicas, served), replicas[0]
     state.counters[s.C_TIME] = state.clock[s.NOW]
     requests = _request_table(state, trace)
     gaps = state.gaps[: state.clock[s.NUM_GAPS]]
     steps = pd.DataFrame(state.steps[: state.clock[s.NUM_STEPS]], columns=list(s.STEP_COLUMNS))
+    if len(replicas) > 1:
+        requests.insert(2, "replica", served)
+        steps.insert(0, "replica", replica_of_steps(replicas) if len(steps) else 0)
     objectives = {str(metric): limit for metric, limit in scenario.goodput.items()}
     trimmed = bool(state.clock[s.WINDOW] == 2)
     opened, closed = state.window if trimmed else (np.zeros_like(state.counters), state.counters)
@@ -53,6 +65,7 @@ def collect(
             requests[inside] if trimmed else requests,
             gaps[opened[s.C_GAPS] : closed[s.C_GAPS]],
             profile.num_gpus,
+            len(replicas),
         ),
         **run_metrics(state.counters, requests, gaps, objectives),
     }

@@ -15,6 +15,7 @@ import simpy
 from dspark_sim.core import NS_PER_S, RunError, UserError
 from dspark_sim.policies import BelievedCost, DraftView, KernelPolicy, SchedulerView
 from dspark_sim.simulator import state as s
+from dspark_sim.simulator.admission import next_start
 from dspark_sim.simulator.kernels import (
     advance,
     apply_rule,
@@ -72,22 +73,32 @@ class Replica:
     def serve(self, env: simpy.Environment) -> Generator[simpy.Event, None, None]:
         """Take steps until no request is left: the SimPy process of this replica."""
         while True:
-            status = self._advance() if self._macro else self._step()
-            if status == s.OUT_OF_RANGE:
-                raise UserError(
-                    f"profile '{self.profile}' has no cost for a batch of "
-                    f"{self.state.clock[s.BAD_TOKENS]} tokens; measure it further or allow "
-                    "extension (--extend)"
-                )
-            if status == s.RECORDS_FULL:
-                self.state = s.with_room(self.state, self.engine)
+            status = self._advance(s.NEVER)
             if self.state.clock[s.NOW] > env.now:
                 yield env.timeout(int(self.state.clock[s.NOW]) - env.now)
             if status == s.DONE:
                 return
 
-    def _advance(self) -> int:
-        return int(advance(self.engine, self.acceptance, self.rule, self.state, s.NEVER))
+    def catch_up(self, until_ns: int) -> None:
+        """Take every step that begins before `until_ns`; what was issued by then counts."""
+        while next_start(self.state) < until_ns and self._advance(until_ns) != s.DONE:
+            pass
+
+    def _advance(self, until_ns: int) -> int:
+        """Take some steps, one at least unless records are full; return why it went no further."""
+        if self._macro:
+            status = int(advance(self.engine, self.acceptance, self.rule, self.state, until_ns))
+        else:
+            status = self._step()
+        if status == s.OUT_OF_RANGE:
+            raise UserError(
+                f"profile '{self.profile}' has no cost for a batch of "
+                f"{self.state.clock[s.BAD_TOKENS]} tokens; measure it further or allow "
+                "extension (--extend)"
+            )
+        if status == s.RECORDS_FULL:
+            self.state = s.with_room(self.state, self.engine)
+        return status
 
     def _step(self) -> int:
         engine, state, clock = self.engine, self.state, self.state.clock
@@ -103,7 +114,7 @@ class Replica:
         return s.HORIZON if status == s.DONE else status
 
     def _plan(self) -> None:
-        plan_drafts(self.engine, self.state)
+        plan_drafts(self.engine, self.rule, self.state)
         decide_drafts = getattr(self.policy, "draft_lengths", None)
         if decide_drafts is not None:
             num = self.state.clock[s.DECODES]
@@ -164,10 +175,14 @@ class Replica:
 
 
 def run(replica: Replica) -> None:
-    """Run one replica from the first arrival to the last token."""
+    """Run one replica whose requests are issued from the first arrival to the last token."""
     env = simpy.Environment(initial_time=0)
     env.process(replica.serve(env))
     env.run()
-    left = replica.state.requests[s.FINISH] < 0
+
+
+def check_finished(state: s.State) -> None:
+    """Refuse a state in which a request has not ended: a mistake of ours."""
+    left = state.requests[s.FINISH] < 0
     if left.any():
         raise RunError(f"{int(left.sum())} requests were left unfinished; please report this")

@@ -9,8 +9,9 @@ import numpy as np
 from dspark_sim.acceptance.kernels import draft_block
 from dspark_sim.jit import kernel, kernel_inlined
 from dspark_sim.policies.kernel_policy import LAGS, Decision
-from dspark_sim.policies.rules import decide
+from dspark_sim.policies.rules import decide, draft_length
 from dspark_sim.simulator import state as s
+from dspark_sim.simulator.account import account
 from dspark_sim.simulator.admission import (
     add_gap,
     admit,
@@ -18,6 +19,7 @@ from dspark_sim.simulator.admission import (
     emit_prefill_token,
     grow,
     ingest,
+    next_start,
     release,
     schedule_prefill,
 )
@@ -68,10 +70,12 @@ def _gather(state: State) -> None:
 
 
 @kernel_inlined
-def plan_drafts(engine: Engine, state: State) -> None:
-    """Let every request draft γ tokens: what happens unless a policy says otherwise."""
-    for r in range(state.clock[s.DECODES]):
-        state.rows[s.ROW_DRAFT, r] = engine.gamma
+def plan_drafts(engine: Engine, rule: Rule, state: State) -> None:
+    """Let every request draft what the rule says: γ tokens, or a length for all by their number."""
+    num = state.clock[s.DECODES]
+    length = draft_length(rule.rule, rule.params, num, engine.gamma)
+    for r in range(num):
+        state.rows[s.ROW_DRAFT, r] = length
 
 
 @kernel
@@ -169,6 +173,7 @@ def apply_rule(rule: Rule, state: State) -> None:
         rows[s.ROW_LAST_ACCEPTED],
         rule.verify_ns,
         rule.memory,
+        rule.switches,
         rows[s.ROW_ACCEPTED],
         rows[s.ROW_VERIFY],
         rows[s.ROW_HEAP],
@@ -191,6 +196,7 @@ def finish_step(engine: Engine, state: State, keep_history: bool) -> int:
     if step_ns < 0:
         clock[s.BAD_TOKENS] = batch_tokens
         return s.OUT_OF_RANGE
+    account(engine, state, batch_tokens, drafting, longest, step_ns)
     start = clock[s.NOW]
     clock[s.NOW] = start + step_ns
     waiting = clock[s.VISIBLE] - clock[s.HEAD] + clock[s.STACKED]
@@ -316,17 +322,17 @@ def _watch_window(engine: Engine, state: State) -> None:
 def advance(
     engine: Engine, acceptance: AcceptanceTables, rule: Rule, state: State, until_ns: int
 ) -> int:
-    """Run steps under a built-in rule until nothing is left or `until_ns`; return why."""
+    """Run the steps that begin before `until_ns` under a built-in rule; return why it stopped."""
     clock = state.clock
     while True:
         if records_full(engine, state):
             return s.RECORDS_FULL
-        if clock[s.NOW] >= until_ns:
+        if next_start(state) >= until_ns:
             return s.HORIZON
         if begin_step(engine, state) == s.DONE:
             return s.DONE
         if clock[s.DECODES] > 0:
-            plan_drafts(engine, state)
+            plan_drafts(engine, rule, state)
             draft(acceptance, state, rule.want_confidence, rule.lag)
             apply_rule(rule, state)
         if finish_step(engine, state, rule.want_confidence) == s.OUT_OF_RANGE:

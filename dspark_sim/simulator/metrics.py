@@ -25,6 +25,17 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 PERCENTILES = (50, 90, 95, 99)
+PARTS = {
+    "pass": s.C_PASS_NS,
+    "committed": s.C_COMMITTED_NS,
+    "rejected": s.C_REJECTED_NS,
+    "padding": s.C_PADDING_NS,
+    "draft": s.C_DRAFT_NS,
+    "prefill": s.C_PREFILL_NS,
+    "context": s.C_CONTEXT_NS,
+    "overhead": s.C_OVERHEAD_NS,
+}
+"""What the time of steps is spent on, by counter; with `idle` they make up the whole."""
 
 
 def request_latencies(frame: pd.DataFrame) -> pd.DataFrame:
@@ -43,7 +54,11 @@ def request_latencies(frame: pd.DataFrame) -> pd.DataFrame:
 
 
 def window_metrics(
-    counts: NDArray[np.int64], requests: pd.DataFrame, gaps: NDArray[np.int64], num_gpus: int
+    counts: NDArray[np.int64],
+    requests: pd.DataFrame,
+    gaps: NDArray[np.int64],
+    num_gpus: int,
+    replicas: int = 1,
 ) -> dict[str, Any]:
     """Return the metrics of the measured window.
 
@@ -55,6 +70,8 @@ def window_metrics(
         The requests whose latencies count.
     gaps : (n, 2)
         Inter-chunk gaps in ns with their numbers of chunks.
+    num_gpus, replicas
+        GPUs of one replica, and replicas whose counters are summed in `counts`.
 
     Notes
     -----
@@ -72,7 +89,7 @@ def window_metrics(
     return {
         "window_s": duration,
         "requests_measured": len(requests),
-        "tok_s_gpu": tokens_s / num_gpus,
+        "tok_s_gpu": tokens_s / (num_gpus * replicas),
         "tok_s_user": _ratio(1e3, _percentile(tpot, 50)),
         "tok_s_user_mean": _ratio(1e3, _mean(tpot)),
         "output_tok_s": tokens_s,
@@ -92,12 +109,23 @@ def window_metrics(
         "clamped_step_fraction": _ratio(counts[s.C_CLAMPED], counts[s.C_STEPS]),
         "extended_step_fraction": _ratio(counts[s.C_EXTENDED], counts[s.C_STEPS]),
         "prefill_token_fraction": _ratio(counts[s.C_PREFILL_TOKENS], counts[s.C_BATCH_TOKENS]),
-        "utilisation": _ratio(counts[s.C_BUSY_NS], counts[s.C_TIME]),
+        "utilisation": _ratio(counts[s.C_BUSY_NS], counts[s.C_TIME] * replicas),
         "mean_running": _ratio(counts[s.C_RUNNING_NS], counts[s.C_TIME]),
+        "kv_wait_fraction": _ratio(counts[s.C_KV_WAITS], counts[s.C_STEPS]),
+        "slot_wait_fraction": _ratio(counts[s.C_SLOT_WAITS], counts[s.C_STEPS]),
         "mean_kv_blocks": _ratio(counts[s.C_KV_BLOCK_NS], counts[s.C_BUSY_NS]),
         "preemptions": int(counts[s.C_PREEMPTIONS]),
+        **_times_per_token(counts, replicas),
         **_latencies(requests, gaps),
     }
+
+
+def _times_per_token(counts: NDArray[np.int64], replicas: int) -> dict[str, float]:
+    """Return µs of engine time per token given out, and what it was spent on: `us_token_draft`."""
+    tokens, time_ns = counts[s.C_TOKENS], counts[s.C_TIME] * replicas
+    found = {"us_token": _ratio(time_ns / 1e3, tokens)}
+    found |= {f"us_token_{part}": _ratio(counts[row] / 1e3, tokens) for part, row in PARTS.items()}
+    return found | {"us_token_idle": _ratio((time_ns - counts[s.C_BUSY_NS]) / 1e3, tokens)}
 
 
 def _latencies(requests: pd.DataFrame, gaps: NDArray[np.int64]) -> dict[str, float]:

@@ -10,7 +10,9 @@ import numpy as np
 from dspark_sim.acceptance import AcceptanceSource, read_temperatures
 from dspark_sim.core import NS_PER_S, UserError
 from dspark_sim.policies import KernelPolicy, Policy
+from dspark_sim.policies.switches import AS_IS
 from dspark_sim.simulator import state as s
+from dspark_sim.throughput.tables import to_ns
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,6 +42,7 @@ def build_engine(scenario: Scenario, profile: EngineProfile, gamma: int, trace: 
             f"cannot hold one request with {gamma} draft tokens"
         )
     costs = profile.tables(gamma, slots, scenario.extend)
+    known = costs.verify_ns[1:][costs.verify_ns[1:] >= 0]
     kv_blocks = _UNLIMITED_BLOCKS
     if profile.kv_tokens is not None:
         kv_blocks = profile.kv_tokens // profile.block_size
@@ -64,6 +67,8 @@ def build_engine(scenario: Scenario, profile: EngineProfile, gamma: int, trace: 
         context_ns=costs.context_ns_per_kv_token,
         draft_context_ns=costs.draft_context_ns_per_kv_token,
         verify_ns=costs.verify_ns,
+        exact_ns=costs.verify_ns - to_ns(profile.padding_ms(np.arange(len(costs.verify_ns)))),
+        pass_ns=int(known.min(initial=s.NEVER)),
         draft_ns=costs.draft_ns,
         request_ns=costs.request_ns,
         eager=costs.eager,
@@ -165,9 +170,11 @@ def build_rule(
         engine.gamma, engine.max_running, extend, max_batch_tokens=engine.max_batch_tokens
     )
     kernel = policy if isinstance(policy, KernelPolicy) else None
+    if belief.context_tokens:
+        costs = costs.at_context(belief.context_tokens)
     if belief.table == "flat":
         costs = costs.flat()
-    if belief.table == "monotone" or (kernel is not None and kernel.believes == "monotone"):
+    if "monotone" in (belief.table, getattr(policy, "believes", "")):
         costs = costs.monotone()
     if not belief.draft:
         costs = costs.without_draft()
@@ -175,9 +182,10 @@ def build_rule(
     return s.Rule(
         rule=kernel.rule if kernel else 0,
         lag=kernel.lag if kernel else 0,
-        want_confidence=kernel.needs_confidence if kernel else True,
-        params=np.array([*(kernel.params if kernel else ()), 0.0]),
+        want_confidence=bool(getattr(policy, "needs_confidence", True)),
+        params=kernel.packed_params if kernel else np.zeros(1),
         memory=np.array(kernel.memory if kernel else (), dtype=np.float64),
+        switches=np.array((kernel.switches if kernel else AS_IS).packed()),
         overhead_ns=costs.overhead_ns,
         context_ns=costs.context_ns_per_kv_token if context else 0.0,
         draft_context_ns=costs.draft_context_ns_per_kv_token if context else 0.0,

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import copy
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from dspark_sim.acceptance import AcceptanceSource, load_acceptance
-from dspark_sim.policies import Policy, load_policy, policy_draft_len
+from dspark_sim.policies import KernelPolicy, Policy, load_policy, policy_draft_len
 from dspark_sim.simulator import state as s
-from dspark_sim.simulator.admission import issue, issue_all
+from dspark_sim.simulator.admission import issue
 from dspark_sim.simulator.collect import collect
 from dspark_sim.simulator.engine import Replica, run
+from dspark_sim.simulator.fleet import run_fleet
 from dspark_sim.simulator.setup import believed_temperatures, build_engine, build_rule, check_fit
 from dspark_sim.throughput import EngineProfile, load_profile
 from dspark_sim.trace import Trace, load_trace
@@ -58,10 +60,12 @@ def simulate(scenario: Scenario, inputs: Inputs | None = None, *, stepwise: bool
     given = inputs or Inputs()
     profile = given.profile or load_profile(scenario.profile, scenario.profile_set)
     trace = given.trace or load_scenario_trace(scenario)
-    policy = given.policy or load_policy(scenario.policy, scenario.num_speculative_tokens)
+    policy = given.policy or _policy(scenario)
     source = given.acceptance or load_acceptance(
         scenario.acceptance, scenario.num_speculative_tokens
     )
+    if isinstance(policy, KernelPolicy):
+        policy = replace(policy)  # with a memory of its own
     gamma = policy_draft_len(policy, scenario.num_speculative_tokens)
     belief = scenario.belief
     temperatures = given.temperatures
@@ -78,18 +82,31 @@ def simulate(scenario: Scenario, inputs: Inputs | None = None, *, stepwise: bool
     output = trace.requests["output_tokens"].to_numpy(np.int64)
     engine = build_engine(scenario, profile, gamma, trace)
     check_fit(engine, trace, profile)
-    state = s.new_state(engine, prompt, output, scenario.prefill.workers)
-    if scenario.concurrency is None:
-        issue_all(engine, state, trace.arrival_ns)
-    else:
-        for request in range(min(scenario.concurrency, len(trace))):
-            issue(engine, state, request, 0)
     believed = given.believed or _believed_profile(belief, profile)
-    rule = build_rule(policy, belief, believed, engine, scenario.extend)
     name = str(getattr(policy, "name", scenario.policy))
-    replica = Replica(engine, acceptance, rule, policy, state, profile.name, name, stepwise)
-    run(replica)
-    return collect(scenario, replica, trace, profile, source, temperatures)
+
+    def replica(own: Policy) -> Replica:
+        state = s.new_state(engine, prompt, output, scenario.prefill.workers)
+        rule = build_rule(own, belief, believed, engine, scenario.extend)
+        return Replica(engine, acceptance, rule, own, state, profile.name, name, stepwise)
+
+    replicas = [replica(policy)]
+    replicas += [
+        replica(copy.deepcopy(given.policy) or _policy(scenario))
+        for _ in range(1, scenario.replicas)
+    ]
+    if scenario.concurrency is None:
+        served = run_fleet(replicas, scenario.router, trace.arrival_ns, scenario.seed)
+    else:
+        served = np.zeros(len(trace), dtype=np.int64)
+        for request in range(min(scenario.concurrency, len(trace))):
+            issue(engine, replicas[0].state, request, 0)
+        run(replicas[0])
+    return collect(scenario, replicas, served, trace, profile, source, temperatures)
+
+
+def _policy(scenario: Scenario) -> Policy:
+    return load_policy(scenario.policy, scenario.num_speculative_tokens)
 
 
 def _believed_profile(belief: Belief, profile: EngineProfile) -> EngineProfile:

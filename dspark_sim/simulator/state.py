@@ -112,8 +112,18 @@ NUM_CLOCK = 20
     C_KV_BLOCK_NS,
     C_RUNNING_NS,
     C_CLAMPED,
-) = range(21)
-NUM_COUNTERS = 21
+    C_KV_WAITS,
+    C_SLOT_WAITS,
+    C_OVERHEAD_NS,
+    C_DRAFT_NS,
+    C_CONTEXT_NS,
+    C_PADDING_NS,
+    C_PASS_NS,
+    C_PREFILL_NS,
+    C_REJECTED_NS,
+    C_COMMITTED_NS,
+) = range(31)
+NUM_COUNTERS = 31
 
 # Columns of a step record
 STEP_COLUMNS = (
@@ -156,6 +166,8 @@ class Engine(NamedTuple):
     context_ns: float  # per KV token read
     draft_context_ns: float
     verify_ns: Ints  # (M + 1,)
+    exact_ns: Ints  # (M + 1,), verify without the padding to the captured size
+    pass_ns: int  # the cheapest target pass
     draft_ns: Ints  # (S + 1, γ + 1)
     request_ns: Ints  # (S + 1,)
     eager: NDArray[np.bool_]  # (M + 1,)
@@ -173,6 +185,7 @@ class Rule(NamedTuple):
     want_confidence: bool
     params: Floats
     memory: Floats
+    switches: Floats
     overhead_ns: int
     context_ns: float
     draft_context_ns: float

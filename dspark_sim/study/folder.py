@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from dspark_sim.core import UserError, shipped_dir, whole_file
 from dspark_sim.policies import policy_file
 from dspark_sim.simulator.collect import profile_hash
+from dspark_sim.simulator.metrics import PARTS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -41,6 +42,8 @@ METRICS = (
     "eager_step_fraction",
     "extended_step_fraction",
     "utilisation",
+    "us_token",
+    *(f"us_token_{part}" for part in (*PARTS, "idle")),
     *(f"{name}_{key}_ms" for name in ("ttft", "tpot", "icl", "e2el")
       for key in ("mean", "p50", "p90", "p99")),
     "duration",

@@ -29,9 +29,14 @@ if TYPE_CHECKING:
 
 TOLERANCE = 1e-12
 BUILT_IN = (
-    "none", "fixed:1", "fixed:2", "threshold:0.5", "threshold:0.5,on=survival", "dspark",
-    "dspark-async:lag=0", "dspark-async:lag=1", "dspark-async", "dspark-async:lag=3",
-    "vllm:lag=0", "vllm", "vllm:lag=2", "vllm:lag=3", "oracle",
+    "none", "fixed:1", "fixed:2", "k-table:1-1:2,2-9:1", "k-table:1-9:1,adaptive=yes",
+    "threshold:0.5", "threshold:0.5,on=survival", "threshold:0.5,on=rejection", "threshold:auto",
+    "dspark", "dspark-async:lag=0", "dspark-async:lag=1", "dspark-async", "dspark-async:lag=3",
+    "vllm:lag=0", "vllm", "vllm:lag=2", "vllm:lag=3", "vllm:min=1,guard=0.01,fill=tier",
+    "sglang", "sglang:lag=0", "trt", "trt:lag=1", "atom", "dcut", "dcut:lag=1", "ratio:0.5",
+    "tetris:1,extra=1", "knee", "smartspec", "dsd-online", "sgl-ema", "gate-off:1", "sticky-off",
+    "vllm:conf=online-sts", "threshold:0.5,conf=platt", "dspark-async:conf=ema",
+    "forecast", "oracle",
 )  # fmt: skip
 
 
@@ -144,8 +149,9 @@ def _given_blocks(
     """Return the joint output once every request has drafted its block."""
     if isinstance(policy, KernelPolicy) and policy.knows_outcomes:
         return _knowing(policy, world, view, blocks)
-    fresh = policy if isinstance(policy, KernelPolicy) else deepcopy(policy)
-    lengths = _checked(spec, fresh.verify_lengths(view), view.draft_len, "verify_lengths")
+    lengths = _checked(
+        spec, deepcopy(policy).verify_lengths(view), view.draft_len, "verify_lengths"
+    )
     given = zip(world.requests, blocks, lengths, strict=True)
     return _outer([_emitted(tables, block, int(length)) for tables, block, length in given])
 

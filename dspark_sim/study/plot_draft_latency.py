@@ -37,6 +37,10 @@ def save_draft_latency(table: pd.DataFrame, path: str | Path, title: str = "") -
         ax.set_xticks(sorted(table["draft_len"].unique()))
         ax.set_xlabel("Draft length (tokens)")
         ax.set_ylabel("Time per step (ms)")
-        finish(ax, title or f"{int(table['requests'].iloc[0])} requests drafting together")
+        finish(
+            ax,
+            title
+            or f"{int(table['requests'].iloc[0])} requests drafting together (bars: p10 to p90)",
+        )
         legend(ax)
         return write_figure(figure, path)

@@ -85,7 +85,7 @@ def log_axis(axes: Axes, low: float, high: float) -> None:
     axes.set_ylim(bottom, top)
 
 
-def legend_below(figure: Figure, axes: Axes, columns: int = 4) -> None:
+def legend_below(figure: Figure, axes: Axes, columns: int = 3) -> None:
     """Put the legend of one panel below the whole figure."""
     handles, labels = axes.get_legend_handles_labels()
     figure.legend(

@@ -94,6 +94,21 @@ class Curve:
         beyond = between(self.sizes[eager], self.ms[eager], at)
         return np.where(at > self.last_captured, beyond, cost)
 
+    def padding_ms(self, at: ArrayLike) -> Costs:
+        """Return what a batch costs more than its own size would, padded to a captured one.
+
+        A size between two captured ones would cost what the line between them says; where the
+        larger one is the cheaper (a kernel's tile switch) nothing is padding. 0 where nothing is
+        captured.
+        """
+        at = np.asarray(at)
+        captured = self.sizes <= self.last_captured
+        if self.rule != "captured" or not captured.any():
+            return np.zeros(at.shape)
+        exact = between(self.sizes[captured], self.ms[captured], at)
+        inside = (at > 0) & (at <= self.sizes[captured][-1])
+        return np.where(inside, np.maximum(self.cost_ms(at) - exact, 0.0), 0.0)
+
     def _tail(self) -> Costs:
         """Return the last two costs; a lone eager point lends no slope to the captured ones."""
         lone = self.rule == "captured" and (self.sizes > self.last_captured).sum() == 1

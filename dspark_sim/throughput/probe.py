@@ -14,7 +14,7 @@ import pandas as pd
 
 from dspark_sim.core import UserError
 from dspark_sim.throughput.probe_client import Answer, connected
-from dspark_sim.throughput.probe_loop import closed_loop
+from dspark_sim.throughput.probe_loop import INTERRUPTED, closed_loop
 from dspark_sim.throughput.probe_metrics import engine_step_ms, speculation
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ class Probed:
     left_out : tuple of str
         Loads that were not measured, each with its reason.
     failure : str or None
-        The server's fault that ended the probe.
+        What ended the probe: the server's fault, or `interrupted`.
     health_ms, request_ms : float
         Median time of /health and of a streamed request for one token.
     settings : ProbeSettings
@@ -264,7 +264,7 @@ def _left_out(loops: list[Loop], measured: list[int], settings: ProbeSettings) -
     reasons = {}
     for loop in loops:
         if loop.failure is not None:
-            reasons[loop.num_requests] = "the server failed"
+            reasons[loop.num_requests] = _end(loop)
         elif loop.out_of_time:
             reasons[loop.num_requests] = "its time was up (--max-seconds)"
         else:
@@ -272,9 +272,14 @@ def _left_out(loops: list[Loop], measured: list[int], settings: ProbeSettings) -
                 "its streams were hardly ever all in decode (does the server queue them? "
                 "--output-tokens may be longer)"
             )
-    failed = bool(loops) and loops[-1].failure is not None
-    unasked = "the server had failed before" if failed else "the time was up (--max-seconds)"
+    unasked = "the time was up (--max-seconds)"
+    if loops and loops[-1].failure is not None:
+        unasked = f"{_end(loops[-1])} before"
     return tuple(
         f"R = {requests}: {reasons.get(requests, unasked)}"
         for requests in sorted(set(settings.concurrency) - set(measured))
     )
+
+
+def _end(loop: Loop) -> str:
+    return "it was interrupted" if loop.failure == INTERRUPTED else "the server failed"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import time
 from contextlib import asynccontextmanager, suppress
@@ -230,7 +231,7 @@ def _brief(text: str) -> str:
 
 @asynccontextmanager
 async def connected(base_url: str, max_seconds: float) -> AsyncIterator[Endpoint]:
-    """Give an endpoint whose connections are closed at the end."""
+    """Give an endpoint whose connections are closed at the end; `OPENAI_API_KEY` is sent if set."""
     try:
         import httpx
     except ModuleNotFoundError as error:
@@ -239,5 +240,7 @@ async def connected(base_url: str, max_seconds: float) -> AsyncIterator[Endpoint
         ) from None
     timeout = httpx.Timeout(min(_PATIENCE_S, max_seconds))
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
-    async with httpx.AsyncClient(timeout=timeout, limits=limits) as client:
+    key = os.environ.get("OPENAI_API_KEY")
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with httpx.AsyncClient(timeout=timeout, limits=limits, headers=headers) as client:
         yield Endpoint(client, base_url)

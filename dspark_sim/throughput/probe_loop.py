@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     Times = NDArray[np.float64]
 
+INTERRUPTED = "interrupted"
 _BURST = 0.2  # of the mean gap
 _OFTEN = 0.2  # of all gaps
 
@@ -40,7 +41,7 @@ class Loop:
     before, after : Metrics
         The server's counters around it.
     failure : str or None
-        Why it ended early, where the server is to blame.
+        Why it ended early, where the server is to blame or the user interrupted it.
     out_of_time : bool
         Whether it ended early because its time was up.
     """
@@ -149,12 +150,22 @@ async def closed_loop(
         loop.out_of_time = True
     except UserError as error:
         loop.failure = str(error)
+    except asyncio.CancelledError:
+        _keep_going()
+        loop.failure = INTERRUPTED
     if loop.failure is None:
         try:
             loop.after = await endpoint.metrics()
         except UserError as error:
             loop.failure = str(error)
     return loop
+
+
+def _keep_going() -> None:
+    """Take an interruption (Ctrl-C) as an end of measuring, not of the program."""
+    task = asyncio.current_task()
+    if task is not None:
+        task.uncancel()
 
 
 async def _all(streams: Iterable[Coroutine[None, None, None]]) -> None:

@@ -316,6 +316,10 @@ class EngineProfile:
         """Where an eager batch is smaller than any that was measured and costs as much as it."""
         return self._verify.clamped(batch_tokens)
 
+    def padding_ms(self, batch_tokens: ArrayLike) -> NDArray[np.float64]:
+        """How much of `verify_ms` pads the batch to its captured size; see `Curve.padding_ms`."""
+        return self._verify.padding_ms(batch_tokens)
+
     def outside_requests(self, num_requests: ArrayLike, draft_len: int) -> NDArray[np.bool_]:
         """Where a number of requests lies outside the measured draft or request table."""
         at = np.asarray(num_requests)

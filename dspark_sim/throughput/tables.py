@@ -89,6 +89,15 @@ class CostTables:
         level[0] = 0
         return replace(self, verify_ns=self._where_valid(level))
 
+    def at_context(self, kv_tokens: int) -> CostTables:
+        """Belief of a table measured with `kv_tokens` per request: their cost is part of verify[M].
+
+        As vLLM builds its dummy steps: M tokens are those of min(M, max_requests) requests.
+        """
+        requests = np.minimum(np.arange(len(self.verify_ns)), len(self.request_ns) - 1)
+        own = np.rint(self.context_ns_per_kv_token * kv_tokens * requests).astype(np.int64)
+        return replace(self, verify_ns=self._where_valid(self.verify_ns + own))
+
     def without_draft(self) -> CostTables:
         """Belief in which drafting is free: SPS(B) from the verify table alone."""
         free = np.zeros_like(self.draft_ns)

@@ -16,7 +16,7 @@ from dspark_sim.policies import (
     load_policy,
     policy_draft_len,
 )
-from dspark_sim.policies.rules import FIXED, THRESHOLD
+from dspark_sim.policies.kernel_policy import FIXED, K_TABLE, RATIO, TETRIS, THRESHOLD
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from dspark_sim.throughput import CostTables, EngineProfile
 
     Ints = NDArray[np.int64]
+
+_COST_FREE = (FIXED, THRESHOLD, K_TABLE, RATIO, TETRIS)
 
 
 class Decider:
@@ -61,8 +63,10 @@ class Decider:
             )
         if kernel is not None and profile is None and _reads_costs(kernel):
             raise UserError(f"policy '{self.name}' needs step costs: give an engine profile")
-        self.wants_confidence = kernel.needs_confidence if kernel else True
-        self._costs = None if profile is None else _believed(profile, kernel, self.gamma, limits)
+        self.wants_confidence = bool(getattr(self.policy, "needs_confidence", True))
+        self._costs = (
+            None if profile is None else _believed(profile, self.policy, self.gamma, limits)
+        )
         self._free = np.ones(limits.max_num_batched_tokens + 1, np.int64)
         self._slots = limits.max_running(self.gamma)
 
@@ -136,21 +140,21 @@ def needs_costs(policy: str, gamma: int) -> bool:
 
 
 def _reads_costs(policy: Policy) -> bool:
-    return not (isinstance(policy, KernelPolicy) and policy.rule in (FIXED, THRESHOLD))
+    if not isinstance(policy, KernelPolicy):
+        return True
+    return policy.switches.fill or policy.rule not in _COST_FREE
 
 
 def _name(policy: Policy) -> str:
     return str(getattr(policy, "name", type(policy).__name__))
 
 
-def _believed(
-    profile: EngineProfile, kernel: KernelPolicy | None, gamma: int, limits: Limits
-) -> CostTables:
+def _believed(profile: EngineProfile, policy: Policy, gamma: int, limits: Limits) -> CostTables:
     """Return a profile's tables as the policy reads them, at the engine's own limits."""
     costs = profile.tables(
         gamma, limits.max_running(gamma), True, max_batch_tokens=limits.max_num_batched_tokens
     )
-    return costs.monotone() if kernel is not None and kernel.believes == "monotone" else costs
+    return costs.monotone() if getattr(policy, "believes", "") == "monotone" else costs
 
 
 def _by_admission(decodes: Sequence[Request]) -> tuple[Ints, Ints]:

@@ -110,7 +110,7 @@ MODELS = {
         ModelSizes("qwen3-14b", 151_936, 5_120, 40, 40, 8, 128, 17_408, qk_norm=True),
         ModelSizes("llama3.1-8b", 128_256, 4_096, 32, 32, 8, 128, 14_336),
         ModelSizes(  # as Granite 3.0 1B-A400M
-            "small-moe", 49_160, 1_024, 24, 16, 8, 64, 512, tied=True,
+            "small-moe", 49_155, 1_024, 24, 16, 8, 64, 512, tied=True,
             experts=32, experts_per_token=8,
         ),
         ModelSizes(  # for trying the harness out, no real model
