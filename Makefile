@@ -34,6 +34,7 @@ format: $(DEV)/.ready  ## let ruff format and fix
 figures: $(DEV)/.ready  ## draw docs/drafters again from the shipped recordings and weights
 	for pair in $(PAIRS); do \
 		for t in $(TEMPERATURES); do \
+			[ -f traces/$$pair-dspark-markov-t$$t.parquet ] || continue; \
 			$(DEV)/bin/dspark-sim acceptance compare \
 				$(foreach name,$(DRAFTERS),$$pair-$(name)-t$$t) --out $(FIGURES)/$$pair-t$$t || exit 1; \
 			$(DEV)/bin/dspark-sim acceptance calibrate $$pair-dspark-markov-t$$t \
