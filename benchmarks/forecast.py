@@ -62,7 +62,7 @@ def main() -> None:
                     "concurrency": concurrency,
                     "requests": requests,
                     "prefill": {"mode": "none"},
-                    "record_steps": False,
+                    "record": "requests",
                 }
                 rates = {p: output_rates(p, chosen.seeds, settings) for p in PUBLISHED}
                 best = max(rates, key=lambda p: rates[p].mean())

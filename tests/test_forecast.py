@@ -168,7 +168,7 @@ def primed_module(tmp_path_factory):
 
 def rate(policy, **settings):
     keys = {"profile": "dsv4-flash-b300-tp4", "prefill": {"mode": "none"}, "requests": 150}
-    scenario = Scenario(policy=policy, concurrency=16, record_steps=False, **(keys | settings))
+    scenario = Scenario(policy=policy, concurrency=16, record="requests", **(keys | settings))
     return simulate(scenario).summary["tok_s_gpu"]
 
 
