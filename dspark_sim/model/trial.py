@@ -199,7 +199,7 @@ def _prepare(
 def _profile(plan: TrialPlan, pair: _Pair, steps: Sequence[pd.DataFrame]) -> EngineProfile:
     machine = _machine(pair)
     about = {
-        "method": f"medians over {len(steps)} rounds of the engine's own steps",
+        "method": f"means over {len(steps)} rounds of the engine's own steps",
         "machine": f"{machine['name']}, {machine.get('threads')} threads, torch {machine['torch']}",
     }
     name = f"{plan.target}-engine"

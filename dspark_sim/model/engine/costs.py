@@ -18,9 +18,12 @@ from dspark_sim.throughput import EngineProfile
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from numpy.typing import NDArray
+
     from dspark_sim.model.drafters import Drafter
     from dspark_sim.model.engine.report import StepReport
     from dspark_sim.model.transformer import Transformer
+    from dspark_sim.policies import SchedulerView
 
     Progress = Callable[[dict[str, Any]], None]
 
@@ -28,16 +31,34 @@ _STEPS = 4
 
 
 class Cell(NamedTuple):
-    """R requests at about one context that verify `length` drafts, beside `chunk` prompt tokens."""
+    """R requests at about one context that verify `length` drafts, beside `chunk` prompt tokens.
+
+    `ragged`: each drafts γ and verifies a length of its own, `length` in the mean.
+    """
 
     requests: int
     length: int
     context: int
-    chunk: int
+    chunk: int = 0
+    ragged: bool = False
 
     def contexts(self) -> list[int]:
         """Return each request's own context: from half to one and a half, as requests differ."""
         return (self.context * np.linspace(0.5, 1.5, self.requests + 2)[1:-1]).astype(int).tolist()
+
+
+@dataclass(frozen=True)
+class Ragged:
+    """A policy that verifies lengths spread geometrically about a mean, blindly."""
+
+    mean: float
+    needs_confidence: bool = True
+
+    def verify_lengths(self, view: SchedulerView) -> NDArray[np.int64]:
+        """Return the spread's quantiles (R,), at most γ."""
+        share = (np.arange(len(view.draft_len)) + 0.5) / len(view.draft_len)
+        lengths = np.log1p(-share) / np.log(self.mean / (1.0 + self.mean))
+        return np.minimum(lengths.astype(np.int64), view.draft_len)
 
 
 @dataclass(frozen=True)
@@ -71,6 +92,13 @@ class CostGrid:
             for length in lengths
             for context in self.contexts
             for chunk in self.chunks
+        ]
+        cells += [
+            Cell(requests, length, context, ragged=True)
+            for requests in doubling(limits.max_running(gamma))[1:]
+            for length in lengths
+            for context in self.contexts
+            if 0 < length < gamma
         ]
         most = limits.max_num_batched_tokens
         return [cell for cell in cells if cell.requests * (1 + cell.length) + cell.chunk <= most]
@@ -108,7 +136,9 @@ def _steps(
     room = max([*contexts, cell.chunk]) + longest
     slots = cell.requests + (cell.chunk > 0)
     limits = Limits(slots, slots * max(room, 1 + cell.length), room)
-    policy = f"fixed:{cell.length}" if cell.length else "none"
+    policy: str | Ragged = f"fixed:{cell.length}" if cell.length else "none"
+    if cell.ragged:
+        policy = Ragged(cell.length)
     engine = Engine(target, drafter, policy, limits, sampling=sampling)
     for name, context in enumerate(contexts):
         engine.add([1] * context, longest, name=name)
@@ -136,16 +166,16 @@ def _row(cell: Cell, report: StepReport) -> dict[str, float]:
 
 
 def cost_table(steps: pd.DataFrame) -> pd.DataFrame:
-    """Return one row per cell: medians over its steps, `ms` being all but the draft.
+    """Return one row per cell: means over its steps, `ms` being all but the draft.
 
-    A prompt chunk is in no draft: in its cells the draft is what it is without it.
+    A prompt chunk is in no draft: in its cells the draft is what it is without it. Means, not
+    medians: what a run of many steps takes is their sum, with the slow ones in it.
     """
     cell = list(Cell._fields)
     groups = steps.groupby(cell, sort=False)
-    table = groups.median()
-    table["kv_tokens_read"] = groups["kv_tokens_read"].mean().round()
+    table = groups.mean().round({"kv_tokens_read": 0})
     alone = table["draft_ms"].xs(0, level="chunk").rename("own")
-    table = table.join(alone, on=cell[:-1])
+    table = table.join(alone, on=[name for name in cell if name != "chunk"])
     table["draft_ms"] = table["own"].where(table.index.get_level_values("length") > 0).fillna(0.0)
     table["ms"] = table["step_ms"] - table["draft_ms"]
     table["n"] = groups.size()
@@ -166,7 +196,9 @@ def profile_of_costs(
     """Return measured steps as a profile: verify table, draft table, α(R) and κ."""
     gamma = 0 if drafter is None else drafter.gamma
     kind, costs = drafter_kind(drafter), cost_table(steps)
-    drafts = costs[(costs["length"] > 0) & (costs["chunk"] == 0)].drop(columns="num_requests")
+    drafts = costs[(costs["length"] > 0) & (costs["chunk"] == 0) & ~costs["ragged"]].drop(
+        columns="num_requests"
+    )
     drafts = drafts.assign(
         kind=f"draft-{kind}", ms=drafts["draft_ms"], draft_len=drafts["length"],
         p10_ms=drafts["draft_ms"], p90_ms=drafts["draft_ms"],
