@@ -29,7 +29,7 @@ def spent(rate, output=101, prompt=10, **profile):
 
 
 @given(cases())
-@examples(60)
+@examples(25)
 def test_the_parts_add_up_to_the_time_per_token(case):
     summary = case.run().summary
     if summary["output_tok_s"] == 0.0 or np.isnan(summary["output_tok_s"]):
