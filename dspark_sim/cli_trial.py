@@ -21,6 +21,10 @@ def trial(
     ] = None,
     concurrency: Annotated[str, typer.Option(help="Closed loops, as 1,4,8.")] = "1,4,8,16",
     temperature: Annotated[float, typer.Option(help="0: greedy, the same tokens always.")] = 0.0,
+    least: Annotated[int, typer.Option(help="Requests of a run, at least.", **opt.WHOLE)] = 24,
+    per_stream: Annotated[
+        int, typer.Option(help="Requests per stream of a closed loop.", **opt.WHOLE)
+    ] = 6,
     repeats: Annotated[int, typer.Option(help="Runs of each.", **opt.WHOLE)] = 3,
     weights: Annotated[Path | None, typer.Option(help="Folder of weights.")] = None,
     corpora: Annotated[Path | None, typer.Option(help="Folder of text for prompts.")] = None,
@@ -42,6 +46,7 @@ def trial(
     plan = TrialPlan(
         target=target, drafter=drafter, policies=tuple(policy or POLICIES),
         concurrency=tuple(opt.whole_numbers(concurrency, "--concurrency")), repeats=repeats,
+        requests=(least, per_stream),
         temperature=temperature, seed=seed or 0, corpora=corpora,
         threads=threads,
     )  # fmt: skip
