@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -56,6 +57,22 @@ def test_a_trial_is_compared_point_by_point(folder):
 def test_a_folder_that_is_there_is_refused(folder):
     with pytest.raises(UserError, match="exists already, a trial needs a new folder"):
         run_trial(folder)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"repeats": 0}, "repeats must be 1 or more, got 0"),
+        ({"threads": 0}, "threads must be 1 or more, got 0"),
+        ({"requests": (0, 1)}, "requests must be 1 or more, got 0"),
+        ({"policies": ("oracle",)}, "knows true outcomes, which a real engine does not"),
+        ({"policies": ("fixed:9",)}, "wants 9 draft tokens, but the drafter drafts 7"),
+    ],
+)
+def test_a_plan_that_cannot_be_run_is_told_and_leaves_nothing(tmp_path, settings, message):
+    with pytest.raises(UserError, match=message):
+        run_trial(tmp_path / "new", replace(SMALL, **settings))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_no_trial_is_told(tmp_path):

@@ -25,6 +25,7 @@ from dspark_sim.core import NS_PER_MS, NS_PER_S, UserError, whole_file
 from dspark_sim.model.corpus import DOMAINS, load_documents, split
 from dspark_sim.model.engine import Engine, Limits, Sampling, run_closed_loop
 from dspark_sim.model.engine.costs import CostGrid, measure_costs, profile_of_costs
+from dspark_sim.model.engine.decision import checked_policy
 from dspark_sim.model.generate import Decoding
 from dspark_sim.model.record import Response, record, recording_metadata
 from dspark_sim.model.responses import answer, prompts
@@ -83,6 +84,13 @@ class TrialPlan:
     seed: int = 0
     corpora: Path | None = None
     threads: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("repeats", "threads"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name} must be 1 or more, got {getattr(self, name)}")
+        if min(self.requests) < 1:
+            raise UserError(f"requests must be 1 or more, got {min(self.requests)}")
 
     def count(self, concurrency: int) -> int:
         """Return how many requests a closed loop gets."""
@@ -166,6 +174,8 @@ def _prepare(
     """Load the pair, let the target answer held-out prompts, record the drafter on the answers."""
     target, tokenizer = load_target(plan.target, weights)
     drafter = load_drafter(plan.drafter, target, weights)
+    for policy in plan.policies:
+        checked_policy(policy, drafter.gamma)
     wanted = max(plan.count(c) for c in plan.concurrency)
     each = -(-wanted // len(DOMAINS))
     held_out = split(load_documents(plan.corpora))[1]
