@@ -23,6 +23,7 @@ from dspark_sim.cli_inputs import acceptance_app, trace_app
 from dspark_sim.cli_plan import plan
 from dspark_sim.cli_profile import profile_app
 from dspark_sim.cli_serve import serve
+from dspark_sim.cli_trial import trial
 from dspark_sim.cli_tune import tune
 from dspark_sim.cli_validate import validate
 from dspark_sim.config import Scenario
@@ -44,6 +45,7 @@ app.command()(explain)
 app.command()(plan)
 app.command()(tune)
 app.command()(belief)
+app.command()(trial)
 app.command()(validate)
 
 INTERRUPTED = 130

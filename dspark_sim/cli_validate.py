@@ -22,6 +22,9 @@ def validate(
     data: Annotated[
         Path | None, typer.Option("--data", help="Folder of SpecDecode-Bench's JSONL files (V4).")
     ] = None,
+    trial: Annotated[
+        Path | None, typer.Option("--trial", help="Folder of `dspark-sim trial` (V5).")
+    ] = None,
     out: Annotated[
         Path | None, typer.Option("--out", help="Folder for a picture per case and validation.json")
     ] = None,
@@ -38,7 +41,7 @@ def validate(
 
     show.note_compilation()
     outcomes = []
-    for found in run(cases or (), Settings(quick, data)):
+    for found in run(cases or (), Settings(quick, data, trial)):
         outcomes.append(found)
         if not as_json:
             print(format_validation(found), flush=True)

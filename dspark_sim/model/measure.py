@@ -96,7 +96,7 @@ def profile_from_timings(timings: Mapping[str, Any], name: str, drafter: str = "
     if points.empty or not (points["table"] & points["kind"].eq("verify")).any():
         raise RunError("no batch was timed in the time that was given")
     limit = _capture_limit(points)
-    kind, draft, draft_kappa = _draft_table(points, drafter, timings["settings"]["contexts"][0])
+    kind, draft, draft_kappa = draft_table(points, drafter, timings["settings"]["contexts"][0])
     verify = _verify_table(points)
     host = points.loc[points["kind"] == "host", "ms"]
     plain = EngineProfile(
@@ -120,8 +120,8 @@ def profile_from_timings(timings: Mapping[str, Any], name: str, drafter: str = "
         draft=draft,
         prefill=_prefill_table(points),
     )
-    profile, form = _with_terms(plain)
-    profile = _rounded(profile)
+    profile, form = with_terms(plain)
+    profile = rounded(profile)
     checks = _checks(points, profile)
     about = describe_run(timings, points, profile, form, checks)
     return Measured(replace(profile, provenance=about), form, checks)
@@ -145,7 +145,7 @@ def _verify_table(points: pd.DataFrame) -> pd.DataFrame:
     return table.sort_values(keys).drop_duplicates(keys).reset_index(drop=True)
 
 
-def _draft_table(
+def draft_table(
     points: pd.DataFrame, drafter: str, context: int
 ) -> tuple[Any, pd.DataFrame | None, float]:
     """Return the drafter's kind, its table at zero context, and its κ in ms per KV token."""
@@ -184,7 +184,8 @@ def _most_requests(verify: pd.DataFrame, draft: pd.DataFrame | None) -> int:
     return most if draft is None else min(most, int(draft["num_requests"].max()))
 
 
-def _with_terms(profile: EngineProfile) -> tuple[EngineProfile, AdditiveForm | None]:
+def with_terms(profile: EngineProfile) -> tuple[EngineProfile, AdditiveForm | None]:
+    """Return a profile with the α and κ of its additive form, as far as noise leaves room."""
     form = additive_form(profile)
     try:
         return with_additive(profile, form), form
@@ -192,7 +193,7 @@ def _with_terms(profile: EngineProfile) -> tuple[EngineProfile, AdditiveForm | N
         return profile, None
 
 
-def _rounded(profile: EngineProfile) -> EngineProfile:
+def rounded(profile: EngineProfile) -> EngineProfile:
     """Return a profile in whole nanoseconds, and thousandths of one per KV token."""
     tables = {spec.name: getattr(profile, spec.name) for spec in TABLES}
     return replace(

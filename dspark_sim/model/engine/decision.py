@@ -50,17 +50,9 @@ class Decider:
     def __init__(
         self, policy: str | Policy, gamma: int, limits: Limits, profile: EngineProfile | None
     ) -> None:
-        self.policy = load_policy(policy, gamma) if isinstance(policy, str) else policy
-        self.name = policy if isinstance(policy, str) else _name(policy)
+        self.policy, self.name = checked_policy(policy, gamma)
         self.gamma = policy_draft_len(self.policy, gamma)
-        if self.gamma > gamma:
-            drafts = f"the drafter drafts {gamma}" if gamma else "there is no drafter"
-            raise UserError(f"policy '{self.name}' wants {self.gamma} draft tokens, but {drafts}")
         kernel = self.policy if isinstance(self.policy, KernelPolicy) else None
-        if kernel is not None and kernel.knows_outcomes:
-            raise UserError(
-                f"policy '{self.name}' knows true outcomes, which a real engine does not"
-            )
         if kernel is not None and profile is None and _reads_costs(kernel):
             raise UserError(f"policy '{self.name}' needs step costs: give an engine profile")
         self.wants_confidence = bool(getattr(self.policy, "needs_confidence", True))
@@ -132,6 +124,19 @@ class Decider:
                 f"the batch, allowed is 0 to {limit[bad[0]]}"
             )
         return lengths.astype(np.int64)
+
+
+def checked_policy(policy: str | Policy, gamma: int) -> tuple[Policy, str]:
+    """Return a policy that a drafter of γ tokens can follow, and its name; else UserError."""
+    found = load_policy(policy, gamma) if isinstance(policy, str) else policy
+    name = policy if isinstance(policy, str) else _name(policy)
+    wanted = policy_draft_len(found, gamma)
+    if wanted > gamma:
+        drafts = f"the drafter drafts {gamma}" if gamma else "there is no drafter"
+        raise UserError(f"policy '{name}' wants {wanted} draft tokens, but {drafts}")
+    if isinstance(found, KernelPolicy) and found.knows_outcomes:
+        raise UserError(f"policy '{name}' knows true outcomes, which a real engine does not")
+    return found, name
 
 
 def needs_costs(policy: str, gamma: int) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import pandas as pd
 import torch
@@ -69,9 +69,6 @@ def startup_profile(
     verify = [_verify_row(bench, size, slots, 1 + gamma) for size in sizes]
     steps = [_step_row(bench, requests) for requests in doubling(slots)]
     table = pd.DataFrame(steps, columns=["num_requests", "draft_len", "draft_ms", "rest_ms"])
-    kind = "none"
-    if drafter is not None:
-        kind = "autoregressive" if drafter.config.kind in _AUTOREGRESSIVE else "block"
     draft = table[["num_requests", "draft_len", "draft_ms"]]
     device = target.embedding.weight.device
     return EngineProfile(
@@ -86,7 +83,7 @@ def startup_profile(
         kv_tokens=limits.max_num_seqs * limits.max_model_len,
         lookup="linear",
         draft_lookup="linear",
-        drafter=kind,  # type: ignore[arg-type]
+        drafter=drafter_kind(drafter),
         verify=pd.DataFrame(verify, columns=["batch_tokens", "kv_tokens_read", "ms"]),
         draft=draft.rename(columns={"draft_ms": "ms"}) if drafter is not None else None,
         requests=table[["num_requests", "rest_ms"]].rename(columns={"rest_ms": "ms"}),
@@ -95,6 +92,13 @@ def startup_profile(
             "method": f"medians of up to {repeats} repetitions",
         },
     )
+
+
+def drafter_kind(drafter: Drafter | None) -> Literal["none", "block", "autoregressive"]:
+    """Return how a drafter's cost grows with its length, as a profile calls it."""
+    if drafter is None:
+        return "none"
+    return "autoregressive" if drafter.config.kind in _AUTOREGRESSIVE else "block"
 
 
 def doubling(last: int) -> list[int]:

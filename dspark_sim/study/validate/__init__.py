@@ -33,6 +33,7 @@ CASES = {
     "V2": "dspark_sim.study.validate.production",
     "V3": "dspark_sim.study.validate.thresholds",
     "V4": "dspark_sim.study.validate.fixed_batch",
+    "V5": "dspark_sim.study.validate.real_engine",
     "V6": "dspark_sim.study.validate.theory",
 }
 """Case to the module whose `run` carries it out, imported when it is asked for."""

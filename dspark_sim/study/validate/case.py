@@ -23,10 +23,13 @@ class Settings:
         Fewer requests and points: seconds instead of minutes.
     data : Path, optional
         Folder of SpecDecode-Bench's files, for the case that needs them.
+    trial : Path, optional
+        Folder of a trial of the real engine, in place of the shipped ones.
     """
 
     quick: bool = False
     data: Path | None = None
+    trial: Path | None = None
 
 
 @dataclass(frozen=True)

@@ -32,6 +32,8 @@ LABELS = {
     "wait_ms": "Mean wait (ms)",
     "draft_len": "Best draft length",
     "tpot_ms": "TPOT (ms)",
+    "ttft_p50_ms": "TTFT, median (ms)",
+    "step_ms": "Step time (ms)",
 }
 _COLUMNS = 3
 _LEGEND = "lines: predicted; markers: published, hollow where fitted"

@@ -7,10 +7,12 @@ from typing import Any
 
 import pandas as pd
 
+PUBLISHED = Path(__file__).parent / "published"
+
 
 def published(name: str) -> pd.DataFrame:
     """Read `published/NAME.csv`; lines that begin with # say where its numbers come from."""
-    return pd.read_csv(Path(__file__).parent / "published" / f"{name}.csv", comment="#")
+    return pd.read_csv(PUBLISHED / f"{name}.csv", comment="#")
 
 
 def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -20,6 +22,6 @@ def rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 def source(name: str) -> str:
     """Return what a table says of its source."""
-    path = Path(__file__).parent / "published" / f"{name}.csv"
+    path = PUBLISHED / f"{name}.csv"
     lines = path.read_text(encoding="utf-8").splitlines()
     return " ".join(line.removeprefix("#").strip() for line in lines if line.startswith("#"))
