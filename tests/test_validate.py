@@ -128,14 +128,19 @@ def test_copies_of_a_request_in_lockstep_have_the_latency_of_its_cost_model_by_h
 def test_the_recordings_of_specdecode_bench_reproduce_its_speed_ups():
     if not RECORDED.is_dir():
         pytest.skip("needs SpecDecode-Bench's recordings in ../shared/data/acceptance")
-    (found,) = validate(["v4"], Settings(quick=True))
+    (found,) = validate(["v4"], Settings(quick=True, data=RECORDED))
     assert found.within_bounds
     assert len(found.points) == 6
 
 
-def test_without_recordings_the_case_is_skipped(tmp_path):
-    (found,) = validate(["V4"], Settings(data=tmp_path / "nowhere"))
+def test_without_recordings_the_case_is_skipped():
+    (found,) = validate(["V4"])
     assert "--data" in found.skipped
+
+
+def test_a_folder_of_recordings_that_is_not_there_is_told(tmp_path):
+    with pytest.raises(UserError, match="nowhere: is no folder"):
+        list(validate(["V4"], Settings(data=tmp_path / "nowhere")))
 
 
 def test_mtps_step_times_give_back_mtps_throughput():
@@ -180,8 +185,8 @@ def test_the_papers_throughput_is_predicted_from_the_mtp_line():
     assert check.met, format_validation(found)
 
 
-def test_the_command_prints_json_alone_and_a_skipped_case_is_no_failure(tmp_path):
-    code, out, _ = call("validate", "V4", "--data", tmp_path / "none", "--json")
+def test_the_command_prints_json_alone_and_a_skipped_case_is_no_failure():
+    code, out, _ = call("validate", "V4", "--json")
     (row,) = strict(out)["cases"]
     assert code == 0
     assert row["within_bounds"] is None

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,9 +26,9 @@ from dspark_sim.trace import Trace
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 TITLE = "SpecDecode-Bench's simulator: fixed batches of Llama-3.1-8B + EAGLE on an H100"
-SHARED = Path(__file__).parents[4] / "shared/data/acceptance/specdecode_bench"
 REQUESTS = 300
 # Its cost model, in ms: per KV token, per token and per pass.
 TARGET = (3.92645679e-5, 2.10103129e-2, 5.88590713)
@@ -50,10 +49,11 @@ class Response:
 
 def run(settings: Settings) -> Validation:
     """Predict the published speed-ups from the recordings; nothing is fitted."""
-    folder = settings.data or SHARED
+    folder = settings.data
+    if folder is None:
+        return Validation("V4", TITLE, skipped="SpecDecode-Bench's files are not shipped: --data")
     if not folder.is_dir():
-        reason = f"SpecDecode-Bench's files are not here ({folder}); name their folder with --data"
-        return Validation("V4", TITLE, skipped=reason)
+        raise UserError(f"{folder}: is no folder; it must hold SpecDecode-Bench's files")
     table = published("specdecode_bench")
     if settings.quick:
         table = table[(table["dataset"] == "gsm8k") & (table["batch_size"] <= 32)]
