@@ -86,6 +86,9 @@ def draft(acceptance: AcceptanceTables, state: State, want_confidence: bool, lag
         slot = rows[s.ROW_SLOT, r]
         request = slots[s.REQUEST, slot]
         length = rows[s.ROW_DRAFT, r]
+        if length == 0 and not want_confidence:
+            rows[s.ROW_ACCEPTED, r] = 0
+            continue
         rows[s.ROW_ACCEPTED, r] = draft_block(
             acceptance,
             request,
@@ -95,6 +98,7 @@ def draft(acceptance: AcceptanceTables, state: State, want_confidence: bool, lag
             length,
             want_confidence,
             state.cursor[slot],
+            state.difficulty[slot],
             state.confidence[r],
         )
         if want_confidence:
