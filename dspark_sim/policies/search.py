@@ -92,7 +92,7 @@ def take_candidate(
     return size
 
 
-# Buckets of survival: up to 128 to an octave, from 1 down to 2^-12; what is smaller shares the last.
+# Buckets of survival: up to 128 to an octave, from 1 down to 2^-12; the last has what is smaller.
 NUM_BUCKETS = 12 * 128 + 1
 _MANTISSA_BITS, _BIAS = 52, 1023
 
