@@ -32,7 +32,7 @@ def ready(scenario: Scenario) -> Replica:
     room = np.zeros((int(lengths[1].sum()) + len(state.gaps), 2), dtype=np.int64)
     state = state._replace(gaps=room)
     if scenario.concurrency is None:
-        issue_all(engine, state, trace.arrival_ns)
+        issue_all(engine, state, np.arange(len(trace)), trace.arrival_ns)
     else:
         for request in range(min(scenario.concurrency, len(trace))):
             issue(engine, state, request, 0)

@@ -43,13 +43,13 @@ def _microseconds(policy: str, running: int) -> float:
     moments = []
     for _ in range(2 * MOMENTS):
         begin_step(engine, state)
-        plan_drafts(engine, state)
+        plan_drafts(engine, rule, state)
         draft(replica.acceptance, state, rule.want_confidence, rule.lag)
         moments.append((state.survival.ravel().copy(), state.stale.ravel().copy()))
         apply_rule(rule, state)
-        finish_step(engine, state, rule.want_confidence)
+        finish_step(engine, state, rule.lag)
     begin_step(engine, state)
-    plan_drafts(engine, state)
+    plan_drafts(engine, rule, state)
     live, stale = (np.array(kind) for kind in zip(*moments[MOMENTS:], strict=True))
     times = max(200, 200_000 // running)
     _decide_often(rule, state, live, stale, 1)

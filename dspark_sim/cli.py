@@ -6,6 +6,7 @@ so that `--help` is quick. Exit codes: 2 for a mistake in the input, 1 for a fai
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import sys
@@ -28,6 +29,9 @@ from dspark_sim.cli_tune import tune
 from dspark_sim.cli_validate import validate
 from dspark_sim.config import Scenario
 from dspark_sim.core import RunError, UserError
+
+_OBJECTS_BEFORE_COLLECTING = 1_000_000
+"""Loading libraries makes objects by the hundred thousand, none of them garbage."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -301,6 +305,7 @@ def lossless(
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
+    gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")

@@ -70,13 +70,18 @@ def parsed(path):
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def loaded_by(statement):
-    """Return which heavy packages a fresh interpreter holds after a statement."""
+def modules_after(statement):
+    """Return the modules that a fresh interpreter holds after a statement."""
     code = f"{statement}; import sys, json; print(json.dumps(sorted(sys.modules)))"
     answer = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120
     )
-    return {name.partition(".")[0] for name in json.loads(answer.stdout)} & HEAVY
+    return set(json.loads(answer.stdout))
+
+
+def loaded_by(statement):
+    """Return which heavy packages a fresh interpreter holds after a statement."""
+    return {name.partition(".")[0] for name in modules_after(statement)} & HEAVY
 
 
 @pytest.mark.parametrize(
@@ -96,12 +101,18 @@ def test_importing_loads_nothing_heavy(module):
     assert loaded_by(f"import {module}") == set()
 
 
+SIMULATING = (
+    "from dspark_sim.config import Scenario; from dspark_sim.simulator import simulate; "
+    "simulate(Scenario(profile='dsv4-flash-b300-tp4', trace='synth:code', requests=3))"
+)
+
+
 def test_simulating_loads_nothing_heavy():
-    run = (
-        "from dspark_sim.config import Scenario; from dspark_sim.simulator import simulate; "
-        "simulate(Scenario(profile='dsv4-flash-b300-tp4', trace='synth:code', requests=3))"
-    )
-    assert loaded_by(run) == set()
+    assert loaded_by(SIMULATING) == set()
+
+
+def test_simulating_under_a_shipped_law_loads_no_solver():
+    assert modules_after(SIMULATING).isdisjoint({"scipy.optimize", "scipy.special", "joblib"})
 
 
 @pytest.mark.parametrize("path", MODULES, ids=name_of)

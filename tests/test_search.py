@@ -1,4 +1,5 @@
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from policy_steps import survivals
@@ -8,6 +9,8 @@ from dspark_sim.policies.search import (
     allocate_budget,
     open_candidates,
     rank_candidates,
+    sort_places,
+    spread_candidates,
     take_candidate,
 )
 
@@ -80,3 +83,47 @@ def test_the_least_of_every_draft_comes_before_the_best(given_candidates, least,
     beyond = [r for _, j, r in in_order(survival, draft_len) if j >= least]
     best = beyond[: max(budget - int(floor.sum()), 0)]
     assert verify_len.tolist() == [int(floor[r]) + best.count(r) for r in range(len(draft_len))]
+
+
+EDGES = np.array([1.0, np.nextafter(1.0, 0.0), 2.0**-12, np.nextafter(2.0**-12, 0.0), 1e-12, 0.0])
+CONFIDENCES = {
+    "any": lambda luck, shape: luck.random(shape),
+    "ties": lambda luck, shape: luck.integers(0, 5, shape) / 4,
+    "nearly one": lambda luck, shape: 1.0 - luck.random(shape) * 1e-9,
+    "tiny": lambda luck, shape: luck.random(shape) * 1e-3,
+    "edges": lambda luck, shape: luck.choice(EDGES, shape),
+}
+
+
+@pytest.mark.parametrize("kind", CONFIDENCES)
+@pytest.mark.parametrize("shape", [(1, 1), (18, 7), (19, 7), (73, 7), (74, 7), (256, 7)])
+def test_any_number_of_candidates_is_in_order_at_once_and_bucket_by_bucket(shape, kind):
+    luck = np.random.default_rng(shape[0])
+    survival = np.cumprod(CONFIDENCES[kind](luck, shape), axis=1)
+    draft_len = luck.integers(0, shape[1] + 1, shape[0])
+    expected = [r * shape[1] + j for _, j, r in in_order(survival, draft_len)]
+    order, buckets = scratch(survival)
+    total = rank_candidates(survival, draft_len, shape[0], order, buckets)
+    assert order[:total].tolist() == expected
+    total = spread_candidates(survival, draft_len, shape[0], order, buckets)
+    first = 0
+    for end in np.unique(buckets[(buckets > 0) & (buckets <= total)]):
+        sort_places(survival, order, first, end)
+        assert order[:end].tolist() == expected[:end]
+        first = end
+    assert first == total == len(expected)
+
+
+@pytest.mark.parametrize("kind", CONFIDENCES)
+@pytest.mark.parametrize("least", [0, 2])
+def test_a_budget_of_a_large_batch_goes_to_the_best(kind, least):
+    luck = np.random.default_rng(least)
+    survival = np.cumprod(CONFIDENCES[kind](luck, (80, 7)), axis=1)
+    draft_len = luck.integers(0, 8, 80)
+    floor = np.minimum(draft_len, least)
+    beyond = [r for _, j, r in in_order(survival, draft_len) if j >= least]
+    for budget in (0, 1, 150, 200, 400, 600):
+        verify_len = np.full(80, -7)
+        allocate_budget(survival, draft_len, 80, least, budget, verify_len, *scratch(survival))
+        best = beyond[: max(budget - int(floor.sum()), 0)]
+        assert verify_len.tolist() == [int(floor[r]) + best.count(r) for r in range(80)]

@@ -77,6 +77,27 @@ def locate(
 
 
 @kernel_inlined
+def _recall(
+    key: np.uint64,
+    position: int,
+    draft_len: int,
+    cursor: NDArray[np.int64],
+    difficulty: NDArray[np.float64],
+) -> None:
+    """Fill `difficulty` from a position on; the cursor holds (position, length) of what is there.
+
+    A block begins where the one before was cut, hence in the middle of what that one drew.
+    """
+    shift = position - cursor[0]
+    known = cursor[1] - shift if shift >= 0 else 0
+    for j in range(known):
+        difficulty[j] = difficulty[j + shift]
+    for j in range(max(known, 0), draft_len):
+        difficulty[j] = normal(key, position + j, DIFFICULTY)
+    cursor[0], cursor[1] = position, max(known, draft_len)
+
+
+@kernel_inlined
 def draft_block(
     tables: AcceptanceTables,
     request: int,
@@ -86,13 +107,15 @@ def draft_block(
     draft_len: int,
     want_confidence: bool,
     cursor: NDArray[np.int64],
+    difficulty: NDArray[np.float64],
     confidence: NDArray[np.float64],
 ) -> int:
     """Draft `draft_len` tokens from an output position; return how many would be accepted.
 
     Writes the drafter's confidence into `confidence` (γ,) if wanted. `level` is the request's
     standard normal level; the j-th token stands at output position ``position + j - 1`` and is
-    tested against that position's own luck.
+    tested against that position's own luck. `cursor` (3,) and `difficulty` (γ,) remember what the
+    request's next block needs again; a cursor of (0, 0, -1) remembers nothing.
     """
     member = tables.member[request]
     if tables.recorded[member]:
@@ -104,12 +127,15 @@ def draft_block(
         return min(draft_len, tables.recorded_accepted[row])
     request_part = tables.request_sd[member] * level
     token_sd = tables.token_sd[member]
+    if want_confidence and token_sd > 0.0:
+        _recall(key, position, draft_len, cursor, difficulty)
     accepted = 0
     alive = True
     for j in range(draft_len):
         logit = tables.intercept[member, draft_len, j] + request_part
         if token_sd > 0.0:
-            logit += token_sd * normal(key, position + j, DIFFICULTY)
+            known = want_confidence
+            logit += token_sd * (difficulty[j] if known else normal(key, position + j, DIFFICULTY))
         rate = sigmoid(logit)
         alive &= uniform(key, position + j, ACCEPT) < rate
         accepted += alive

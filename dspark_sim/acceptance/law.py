@@ -7,7 +7,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import expit, logit
 
 from dspark_sim.acceptance.solve import (
     Heterogeneity,
@@ -100,6 +99,8 @@ class ParametricAcceptance(AcceptanceSource):
         """
         if not 1 <= position <= self.max_draft_len:
             raise UserError(f"position {position} is outside 1..{self.max_draft_len}")
+        from scipy.special import expit
+
         mu = self.intercepts()[self.max_draft_len][:position]
         draw = np.random.default_rng(20260706)
         level = draw.standard_normal(_AUC_SAMPLES)
@@ -138,6 +139,8 @@ class ParametricAcceptance(AcceptanceSource):
 
     def _rounds(self, level: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return the weight of a request in rounds: one over its acceptance length, (n,)."""
+        from scipy.special import expit
+
         nodes = np.linspace(-5.0, 5.0, 201)
         mu = self.intercepts()[self.max_draft_len]
         tokens, weights = np.polynomial.hermite_e.hermegauss(32)
@@ -196,6 +199,8 @@ def _intercepts(
     if lengths:
         return intercepts_for_lengths(het, lengths)
     if request_sd == token_sd == 0.0:
+        from scipy.special import logit
+
         with np.errstate(divide="ignore"):
             whole = logit(np.array(rates))
     else:

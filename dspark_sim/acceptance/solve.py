@@ -12,7 +12,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import expit, logit
 
 from dspark_sim.core import UserError
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
 _NODES = 64
 _LOGIT_LIMIT = 60.0
+_HALVINGS, _MOST_TURNS, _CLOSE = 7, 200, 1e-13
 
 
 class Heterogeneity:
@@ -45,7 +45,8 @@ class Heterogeneity:
         """Return P(accept | request node), averaged over token difficulty, shape (n,)."""
         if np.isinf(intercept):
             return np.full(len(self.weights), float(intercept > 0))
-        rates: Floats = expit(intercept + self._shift) @ self.weights
+        with np.errstate(over="ignore"):
+            rates: Floats = 1.0 / (1.0 + np.exp(-intercept - self._shift)) @ self.weights
         return rates
 
     def survival(self, intercepts: Sequence[float] | Floats) -> Floats:
@@ -79,7 +80,7 @@ def intercepts_for_rates(het: Heterogeneity, rates: Sequence[float] | Floats) ->
     """
     targets = np.asarray(rates, dtype=np.float64)
     with np.errstate(divide="ignore"):
-        solution = logit(targets)
+        solution = np.log(targets) - np.log1p(-targets)
     for _ in range(200):
         weights = het.round_weights(solution)
         previous, survival = solution.copy(), np.ones_like(weights)
@@ -165,9 +166,24 @@ def _scaled_to_length(rates: Floats, length: float) -> Floats:
 
 
 def _root(function: Callable[[float], float]) -> float:
-    from scipy.optimize import brentq
+    """Return where a rising function crosses zero: halving, then false positions (Illinois).
 
-    low, high = function(-_LOGIT_LIMIT), function(_LOGIT_LIMIT)
-    if low >= 0 or high <= 0:
-        return -_LOGIT_LIMIT if low >= 0 else _LOGIT_LIMIT
-    return float(brentq(function, -_LOGIT_LIMIT, _LOGIT_LIMIT, xtol=1e-13))
+    `scipy.optimize` would do; loading it takes a sixth of the start-up of a small run.
+    """
+    low, high = -_LOGIT_LIMIT, _LOGIT_LIMIT
+    below, above = function(low), function(high)
+    if below >= 0 or above <= 0:
+        return low if below >= 0 else high
+    middle = last = 0.0
+    for turn in range(_MOST_TURNS):
+        part = 0.5 if turn < _HALVINGS else below / (below - above)
+        previous, middle = middle, low + part * (high - low)
+        value = function(middle)
+        if value == 0.0 or (turn > 0 and abs(middle - previous) < _CLOSE):
+            break
+        if value < 0.0:
+            low, below, above = middle, value, above / 2 if last < 0.0 else above
+        else:
+            high, above, below = middle, value, below / 2 if last > 0.0 else below
+        last = value if turn >= _HALVINGS else 0.0
+    return middle

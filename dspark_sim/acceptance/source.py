@@ -110,8 +110,8 @@ class AcceptanceSource(ABC):
         positions = np.asarray(output_position, dtype=np.int64)
         confidence = np.zeros((len(requests), length))
         accepted = np.zeros(len(requests), dtype=np.int64)
-        cursor = np.zeros(3, dtype=np.int64)
-        _blocks(bound, seed, requests, positions, cursor, confidence, accepted)
+        cursor, difficulty = np.zeros(3, dtype=np.int64), np.zeros(length)
+        _blocks(bound, seed, requests, positions, cursor, difficulty, confidence, accepted)
         return confidence, accepted
 
 
@@ -122,10 +122,11 @@ def _blocks(
     requests: NDArray[np.int64],
     positions: NDArray[np.int64],
     cursor: NDArray[np.int64],
+    difficulty: NDArray[np.float64],
     confidence: NDArray[np.float64],
     accepted: NDArray[np.int64],
 ) -> None:
-    """Write confidence (n, draft length) and accepted length (n,); `cursor` (3,) is scratch."""
+    """Write confidence (n, draft length) and accepted length (n,); the rest is scratch."""
     for i in range(len(requests)):
         key = request_key(seed, requests[i])
         cursor[0], cursor[1], cursor[2] = 0, 0, -1
@@ -138,6 +139,7 @@ def _blocks(
             confidence.shape[1],
             True,
             cursor,
+            difficulty,
             confidence[i],
         )
 

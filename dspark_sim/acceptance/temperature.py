@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import expit, logit
 
 from dspark_sim.acceptance.reliability import (
     NUM_BINS,
@@ -70,6 +69,8 @@ class SequentialTemperatureScaling:
         confidence, accepted
             Training blocks, (n, γ) and (n,). Do not measure on them.
         """
+        from scipy.special import expit, logit
+
         confidence, accepted = check_blocks(confidence, accepted)
         happened = prefix_accepted(accepted, confidence.shape[1])
         _check_positive(grid)
@@ -95,6 +96,8 @@ class SequentialTemperatureScaling:
 
     def apply(self, confidence: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return calibrated confidence (n, k) of blocks of k tokens, k up to γ; 0 and 1 stay."""
+        from scipy.special import expit, logit
+
         raw = np.asarray(confidence, dtype=np.float64)
         if raw.ndim != 2 or raw.shape[1] > len(self.temperatures):
             raise UserError(

@@ -57,7 +57,7 @@ def global_budget(
         rate = tokens / (fixed_ns + step.verify_ns[size])
         best_rate = rate if not tiers or _is_edge(step.verify_ns, size, whole) else -1.0
     for place in range(total):
-        if step.order[place] % gamma < least:
+        if least > 0 and step.order[place] % gamma < least:
             continue
         size += 1
         if size > reach:

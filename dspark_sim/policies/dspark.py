@@ -13,7 +13,7 @@ from dspark_sim.policies.budget import (
     spend_budget,
 )
 from dspark_sim.policies.kernel_policy import DSPARK, DSPARK_ASYNC, KernelPolicy
-from dspark_sim.policies.search import open_candidates, take_candidate
+from dspark_sim.policies.search import sort_places, spread_candidates
 from dspark_sim.policies.switches import BUDGET, TRIMMING
 
 if TYPE_CHECKING:
@@ -56,20 +56,25 @@ def dspark(step: Decision) -> None:
     tokens_in_batch = num + step.clock[1]
     fixed_ns = step.clock[3] + step.clock[4]
     step.verify_len[:num] = 0
-    size = open_candidates(step.survival, step.draft_len, num, step.verify_len, step.heap)
+    total = spread_candidates(step.survival, step.draft_len, num, step.order, step.buckets)
     if step.verify_ns[tokens_in_batch] < 0:
         return
+    gamma, worth, bucket, ordered = step.survival.shape[1], step.survival.reshape(-1), 0, 0
     expected = float(num)
     rate = expected / (fixed_ns + step.verify_ns[tokens_in_batch])
-    while size > 0 and tokens_in_batch + 1 < len(step.verify_ns):
-        best = step.heap[0]
-        expected += step.survival[best, step.verify_len[best]]
-        tokens_in_batch += 1
-        cost = step.verify_ns[tokens_in_batch]
+    for place in range(min(total, len(step.verify_ns) - 1 - tokens_in_batch)):
+        if place == ordered:
+            while step.buckets[bucket] == ordered:
+                bucket += 1
+            sort_places(step.survival, step.order, ordered, step.buckets[bucket])
+            ordered = step.buckets[bucket]
+        best = step.order[place]
+        expected += worth[best]
+        cost = step.verify_ns[tokens_in_batch + place + 1]
         if cost < 0 or expected / (fixed_ns + cost) <= rate:
             break
         rate = expected / (fixed_ns + cost)
-        size = take_candidate(step.survival, step.draft_len, step.verify_len, step.heap, size)
+        step.verify_len[best // gamma] += 1
 
 
 @kernel

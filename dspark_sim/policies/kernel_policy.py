@@ -14,8 +14,6 @@ from dspark_sim.policies.switches import AS_IS, Switches
 if TYPE_CHECKING:
     from dspark_sim.policies.view import DraftView, SchedulerView
 
-LAGS = 3
-
 # Numbers of the rules, for `rules.decide`
 (
     FIXED,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dspark_sim.jit import kernel
+from dspark_sim.jit import kernel_inlined
 from dspark_sim.policies import kernel_policy as k
 from dspark_sim.policies.atom import atom
 from dspark_sim.policies.budget import fill_tier, raise_to_least
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from dspark_sim.policies.kernel_policy import Decision
 
 
-@kernel
+@kernel_inlined
 def draft_length(rule: int, params: NDArray[np.float64], num: int, gamma: int) -> int:
     """Return how many tokens each of `num` decoding requests drafts: γ, or a schedule's length."""
     if rule == k.K_TABLE:
@@ -37,7 +37,7 @@ def draft_length(rule: int, params: NDArray[np.float64], num: int, gamma: int) -
     return gamma
 
 
-@kernel
+@kernel_inlined
 def decide(rule: int, params: NDArray[np.float64], step: Decision) -> None:
     """Write the verify lengths of one step by rule number, then as the switches change them."""
     if rule < k.RATIO:
@@ -56,7 +56,7 @@ def decide(rule: int, params: NDArray[np.float64], step: Decision) -> None:
     fill_tier(step)
 
 
-@kernel
+@kernel_inlined
 def _decide_first(rule: int, params: NDArray[np.float64], step: Decision) -> None:
     if rule == k.FIXED:
         fixed(params, step)

@@ -2,8 +2,9 @@
 
 A candidate is (request r, position j), worth its survival. Their order is survival descending,
 position ascending, request ascending; since survival never rises along a request, it respects
-prefixes. A rule that stops early takes candidates from a heap, which sorts only what is reached;
-a rule that looks at all of them sorts by buckets, which costs a few nanoseconds a candidate.
+prefixes. They are sorted by buckets, which costs a few nanoseconds a candidate; a rule that stops
+early sorts within the buckets that it reaches. A rule that goes on from lengths it has chosen
+already takes candidates from a heap.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dspark_sim.jit import kernel
+from dspark_sim.jit import kernel, kernel_inlined
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -91,34 +92,41 @@ def take_candidate(
     return size
 
 
-# Buckets of survival: 128 to an octave, from 1 down to 2^-12; all that is smaller shares the last.
+# Buckets of survival: up to 128 to an octave, from 1 down to 2^-12; the last has what is smaller.
 NUM_BUCKETS = 12 * 128 + 1
-_MANTISSA_BITS_DROPPED = 45
-_BITS_OF_ONE = 1023 << 7
+_MANTISSA_BITS, _BIAS = 52, 1023
 
 
-@kernel
-def _bucket(bits: int) -> int:
+@kernel_inlined
+def _fineness(candidates: int) -> int:
+    """Return how many bits of the mantissa tell buckets apart: fewer buckets for few candidates."""
+    return 7 if candidates > 512 else 5 if candidates > 128 else 3
+
+
+@kernel_inlined
+def _bucket(bits: int, fineness: int) -> int:
     """Return the bucket of a survival given as the bits of its float, larger ones first."""
-    place = _BITS_OF_ONE - (bits >> _MANTISSA_BITS_DROPPED)
-    return min(max(place, 0), NUM_BUCKETS - 1)
+    place = (_BIAS << fineness) - (bits >> (_MANTISSA_BITS - fineness))
+    return min(max(place, 0), 12 << fineness)
 
 
-@kernel
+@kernel_inlined
 def _count(
     bits: NDArray[np.int64],
     draft_len: NDArray[np.int64],
     num: int,
     least: int,
+    fineness: int,
     buckets: NDArray[np.int64],
 ) -> None:
-    buckets[:] = 0
+    for b in range((12 << fineness) + 1):
+        buckets[b] = 0
     for r in range(num):
         for j in range(least, draft_len[r]):
-            buckets[_bucket(bits[r, j])] += 1
+            buckets[_bucket(bits[r, j], fineness)] += 1
 
 
-@kernel
+@kernel_inlined
 def _insert(
     worth: NDArray[np.float64], order: NDArray[np.int64], place: int, candidate: int
 ) -> None:
@@ -130,6 +138,45 @@ def _insert(
 
 
 @kernel
+def spread_candidates(
+    survival: NDArray[np.float64],
+    draft_len: NDArray[np.int64],
+    num: int,
+    order: NDArray[np.int64],
+    buckets: NDArray[np.int64],
+) -> int:
+    """Write all candidates, each as its index r * γ + j, bucket after bucket; return their number.
+
+    `buckets` then says where each bucket ends; within one the order is not yet that of survival.
+    """
+    bits, gamma = survival.view(np.int64), survival.shape[1]
+    fineness = _fineness(num * gamma)
+    _count(bits, draft_len, num, 0, fineness, buckets)
+    total = 0
+    for b in range((12 << fineness) + 1):
+        here = buckets[b]
+        buckets[b] = total
+        total += here
+    for j in range(gamma):
+        for r in range(num):
+            if j < draft_len[r]:
+                b = _bucket(bits[r, j], fineness)
+                order[buckets[b]] = r * gamma + j
+                buckets[b] += 1
+    return total
+
+
+@kernel_inlined
+def sort_places(
+    survival: NDArray[np.float64], order: NDArray[np.int64], first: int, end: int
+) -> None:
+    """Sort the spread candidates from place `first` up to `end`, where a bucket ends."""
+    worth = survival.reshape(-1)
+    for place in range(first + 1, end):
+        _insert(worth, order, place, order[place])
+
+
+@kernel
 def rank_candidates(
     survival: NDArray[np.float64],
     draft_len: NDArray[np.int64],
@@ -138,21 +185,8 @@ def rank_candidates(
     buckets: NDArray[np.int64],
 ) -> int:
     """Write all candidates in order, each as its index r * γ + j; return how many there are."""
-    bits, worth, gamma = survival.view(np.int64), survival.reshape(-1), survival.shape[1]
-    _count(bits, draft_len, num, 0, buckets)
-    total = 0
-    for b in range(NUM_BUCKETS):
-        here = buckets[b]
-        buckets[b] = total
-        total += here
-    for j in range(gamma):
-        for r in range(num):
-            if j < draft_len[r]:
-                b = _bucket(bits[r, j])
-                order[buckets[b]] = r * gamma + j
-                buckets[b] += 1
-    for place in range(1, total):
-        _insert(worth, order, place, order[place])
+    total = spread_candidates(survival, draft_len, num, order, buckets)
+    sort_places(survival, order, 0, total)
     return total
 
 
@@ -173,19 +207,20 @@ def allocate_budget(
     once; only the one where the budget ends is sorted.
     """
     bits, worth, gamma = survival.view(np.int64), survival.reshape(-1), survival.shape[1]
-    _count(bits, draft_len, num, least, buckets)
+    fineness = _fineness(num * gamma)
+    _count(bits, draft_len, num, least, fineness, buckets)
     for r in range(num):
         verify_len[r] = min(least, draft_len[r])
         budget -= verify_len[r]
     edge = 0
-    while edge < NUM_BUCKETS and budget >= buckets[edge]:
+    while edge <= 12 << fineness and budget >= buckets[edge]:
         budget -= buckets[edge]
         edge += 1
     waiting = 0
     for j in range(least, gamma):
         for r in range(num):
             if j < draft_len[r]:
-                b = _bucket(bits[r, j])
+                b = _bucket(bits[r, j], fineness)
                 if b < edge:
                     verify_len[r] = j + 1
                 elif b == edge:

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from dspark_sim.jit import kernel
+from dspark_sim.jit import kernel_inlined
 from dspark_sim.simulator import state as s
 
 if TYPE_CHECKING:
     from dspark_sim.simulator.state import Engine, State
 
 
-@kernel
+@kernel_inlined
 def account(
     engine: Engine, state: State, batch_tokens: int, drafting: int, longest: int, step_ns: int
 ) -> None:
@@ -56,7 +56,7 @@ def account(
     counters[s.C_COMMITTED_NS] += shared_ns - prompt_ns - rejected_ns
 
 
-@kernel
+@kernel_inlined
 def _kv_tokens(state: State) -> tuple[int, int]:
     """Return the KV tokens that the step reads for decoding requests, and for prompt chunks."""
     slots, requests, decode, chunk = state.slots, state.requests, 0, 0

@@ -56,7 +56,7 @@ def _enqueue(state: State, request: int, ready: int) -> None:
     clock[s.TAIL] += 1
 
 
-@kernel
+@kernel_inlined
 def ingest(engine: Engine, state: State, until: int) -> None:
     """Move requests that are ready by `until` from the future into the queue, in order of time."""
     clock, queue = state.clock, state.queue
@@ -75,7 +75,7 @@ def ingest(engine: Engine, state: State, until: int) -> None:
             complete(engine, state, request, ready)
 
 
-@kernel
+@kernel_inlined
 def next_start(state: State) -> int:
     """Return when the next step can begin, given the requests issued so far."""
     clock = state.clock
@@ -204,7 +204,7 @@ def schedule_prefill(engine: Engine, state: State) -> int:
     return budget
 
 
-@kernel
+@kernel_inlined
 def admit(engine: Engine, state: State, budget: int) -> None:
     """Admit waiting requests first come, first served, while slots, KV and tokens allow."""
     clock = state.clock

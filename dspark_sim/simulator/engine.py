@@ -110,7 +110,8 @@ class Replica:
             self._plan()
             draft(self.acceptance, state, self.rule.want_confidence, self.rule.lag)
             self._decide()
-        status = int(finish_step(engine, state, self.rule.want_confidence))
+        memory = state.history.shape[1] if self.rule.want_confidence else 0
+        status = int(finish_step(engine, state, memory))
         return s.HORIZON if status == s.DONE else status
 
     def _plan(self) -> None:

@@ -8,7 +8,7 @@ import numpy as np
 
 from dspark_sim.acceptance.kernels import draft_block
 from dspark_sim.jit import kernel, kernel_inlined
-from dspark_sim.policies.kernel_policy import LAGS, Decision
+from dspark_sim.policies.kernel_policy import Decision
 from dspark_sim.policies.rules import decide, draft_length
 from dspark_sim.simulator import state as s
 from dspark_sim.simulator.account import account
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from dspark_sim.simulator.state import Engine, Rule, State
 
 
-@kernel
+@kernel_inlined
 def begin_step(engine: Engine, state: State) -> int:
     """Admit, and gather the step's rows; jump over idle time. Return DONE or READY_TO_DRAFT."""
     clock = state.clock
@@ -78,7 +78,7 @@ def plan_drafts(engine: Engine, rule: Rule, state: State) -> None:
         state.rows[s.ROW_DRAFT, r] = length
 
 
-@kernel
+@kernel_inlined
 def draft(acceptance: AcceptanceTables, state: State, want_confidence: bool, lag: int) -> None:
     """Draft the rows' blocks: confidence for the policy, and the outcome hidden from it."""
     rows, slots, requests = state.rows, state.slots, state.requests
@@ -86,6 +86,9 @@ def draft(acceptance: AcceptanceTables, state: State, want_confidence: bool, lag
         slot = rows[s.ROW_SLOT, r]
         request = slots[s.REQUEST, slot]
         length = rows[s.ROW_DRAFT, r]
+        if length == 0 and not want_confidence:
+            rows[s.ROW_ACCEPTED, r] = 0
+            continue
         rows[s.ROW_ACCEPTED, r] = draft_block(
             acceptance,
             request,
@@ -95,6 +98,7 @@ def draft(acceptance: AcceptanceTables, state: State, want_confidence: bool, lag
             length,
             want_confidence,
             state.cursor[slot],
+            state.difficulty[slot],
             state.confidence[r],
         )
         if want_confidence:
@@ -152,7 +156,7 @@ def believed_fixed_ns(rule: Rule, state: State) -> int:
     return rule.overhead_ns + rule.request_ns[requests] + context_ns
 
 
-@kernel
+@kernel_inlined
 def apply_rule(rule: Rule, state: State) -> None:
     """Let a built-in rule write the rows' verify lengths."""
     clock, rows = state.clock, state.rows
@@ -183,9 +187,12 @@ def apply_rule(rule: Rule, state: State) -> None:
     decide(rule.rule, rule.params, decision)
 
 
-@kernel
-def finish_step(engine: Engine, state: State, keep_history: bool) -> int:
-    """Price the step, let its time pass, commit its tokens. Return OUT_OF_RANGE or DONE."""
+@kernel_inlined
+def finish_step(engine: Engine, state: State, memory: int) -> int:
+    """Price the step, let its time pass, commit its tokens. Return OUT_OF_RANGE or DONE.
+
+    The survivals of each request's last `memory` steps are kept.
+    """
     clock, counters, rows = state.clock, state.counters, state.rows
     drafting, longest, drafted = _drafting(state)
     verified = 0
@@ -218,7 +225,7 @@ def finish_step(engine: Engine, state: State, keep_history: bool) -> int:
     counters[s.C_BUSY_NS] += step_ns
     counters[s.C_KV_BLOCK_NS] += held * step_ns
     counters[s.C_RUNNING_NS] += clock[s.RUNNING] * step_ns
-    _commit(engine, state, keep_history)
+    _commit(engine, state, memory)
     if engine.record_steps and (counters[s.C_STEPS] - 1) % clock[s.RECORD_EVERY] == 0:
         record = state.steps[clock[s.NUM_STEPS]]
         record[0] = start
@@ -249,8 +256,8 @@ def _step_ns(engine: Engine, state: State, batch_tokens: int, drafting: int, lon
     return step_ns + _context_ns(engine.context_ns, engine.draft_context_ns, state)
 
 
-@kernel
-def _commit(engine: Engine, state: State, keep_history: bool) -> None:
+@kernel_inlined
+def _commit(engine: Engine, state: State, memory: int) -> None:
     """Emit the tokens of all rows and prefills, and close up the running order."""
     clock, slots = state.clock, state.slots
     row, kept = 0, 0
@@ -259,7 +266,7 @@ def _commit(engine: Engine, state: State, keep_history: bool) -> None:
         request = slots[s.REQUEST, slot]
         finished = False
         if slots[s.PREFILLED, slot] == slots[s.PREFILL_TARGET, slot]:
-            finished = _commit_row(state, row, slot, request, keep_history)
+            finished = _commit_row(state, row, slot, request, memory)
             row += 1
         elif slots[s.CHUNK, slot] > 0:
             slots[s.PREFILLED, slot] += slots[s.CHUNK, slot]
@@ -276,7 +283,7 @@ def _commit(engine: Engine, state: State, keep_history: bool) -> None:
 
 
 @kernel_inlined
-def _commit_row(state: State, row: int, slot: int, request: int, keep_history: bool) -> bool:
+def _commit_row(state: State, row: int, slot: int, request: int, memory: int) -> bool:
     """Commit min(accepted, verify_len) + 1 tokens of one request; return whether it is done."""
     clock, slots, rows, requests = state.clock, state.slots, state.rows, state.requests
     counters = state.counters
@@ -293,9 +300,9 @@ def _commit_row(state: State, row: int, slot: int, request: int, keep_history: b
     counters[s.C_TOKENS] += emitted
     slots[s.LAST_VERIFY, slot] = verified
     slots[s.LAST_ACCEPTED, slot] = accepted
-    if keep_history and rows[s.ROW_DRAFT, row] > 0:
+    if memory > 0 and rows[s.ROW_DRAFT, row] > 0:
         for j in range(state.survival.shape[1]):
-            for lag in range(LAGS - 1, 0, -1):
+            for lag in range(memory - 1, 0, -1):
                 state.history[slot, lag, j] = state.history[slot, lag - 1, j]
             state.history[slot, 0, j] = state.survival[row, j]
     add_gap(state, request, clock[s.NOW])
@@ -324,6 +331,7 @@ def advance(
 ) -> int:
     """Run the steps that begin before `until_ns` under a built-in rule; return why it stopped."""
     clock = state.clock
+    memory = rule.lag if rule.want_confidence else 0
     while True:
         if records_full(engine, state):
             return s.RECORDS_FULL
@@ -335,7 +343,7 @@ def advance(
             plan_drafts(engine, rule, state)
             draft(acceptance, state, rule.want_confidence, rule.lag)
             apply_rule(rule, state)
-        if finish_step(engine, state, rule.want_confidence) == s.OUT_OF_RANGE:
+        if finish_step(engine, state, memory) == s.OUT_OF_RANGE:
             return s.OUT_OF_RANGE
 
 

@@ -203,6 +203,7 @@ class State(NamedTuple):
     level: Floats  # (S,)
     history: Floats  # (S, 3, γ), newest first
     cursor: Ints  # (S, 3)
+    difficulty: Floats  # (S, γ)
     rows: Ints  # (7, S)
     confidence: Floats  # (S, γ)
     survival: Floats  # (S, γ)
@@ -239,6 +240,7 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
         level=np.zeros(slots),
         history=np.ones((slots, 3, gamma)),
         cursor=np.zeros((slots, 3), dtype=np.int64),
+        difficulty=np.zeros((slots, gamma)),
         rows=np.zeros((NUM_ROW_ROWS, slots), dtype=np.int64),
         confidence=np.zeros((slots, gamma)),
         survival=np.zeros((slots, gamma)),

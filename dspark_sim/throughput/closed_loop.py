@@ -16,7 +16,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import expit
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -109,6 +108,8 @@ class ClosedLoop:
 
     def survival(self, parameters: Floats) -> tuple[Floats, Floats]:
         """Return P(first j drafts accepted), (K,), and its gradient (K, size)."""
+        from scipy.special import expit
+
         rates = expit(parameters[self.logits])
         survival: Floats = np.cumprod(rates, dtype=np.float64)
         gradient = np.zeros((self.max_draft_len, self.size))

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pandas as pd
-from scipy.special import expit, stdtrit
 
 if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
@@ -124,6 +123,8 @@ class StepFit:
         Columns num_speculative_tokens, rate, low_rate, high_rate, acceptance_length, low_length,
         high_length; the bonus token is included.
         """
+        from scipy.special import expit
+
         logits = self.parameters[self.model.logits]
         wide = self._spread(np.eye(self.model.size)[self.model.logits])
         value, slope = self.model.length(self.parameters)
@@ -153,6 +154,8 @@ class StepFit:
     def _spread(self, rows: Floats, more: ArrayLike = 0.0, level: float = LEVEL) -> Floats:
         """Return the half width of the intervals of rows @ parameters, (n,)."""
         variance = np.einsum("ij,jk,ik->i", rows, self.covariance, rows) + more
+        from scipy.special import stdtrit
+
         half: Floats = stdtrit(self.degrees, 0.5 + level / 2) * np.sqrt(variance)
         return half
 
