@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
@@ -52,9 +51,12 @@ def league(runs: pd.DataFrame) -> pd.DataFrame:
         table = rows[["n_seeds", METRIC, f"{METRIC}_ci95"]].copy()
         names = [str(policy) for policy in table.index]
         table.insert(0, "lossless", [is_lossless(policy) for policy in names])
-        fixed = _best(rates, [policy for policy in names if _length(policy) is not None], load)
-        published = _best(rates, [p for p in names if is_lossless(p) and _family(p) not in OWN], load)
-        for name, rival in (("fixed", fixed), ("published", published)):
+        groups = {
+            "fixed": [policy for policy in names if _is_fixed(policy)],
+            "published": [p for p in names if is_lossless(p) and parse_spec(p)[0] not in OWN],
+        }
+        for name, members in groups.items():
+            rival = _best(rates, members, load)
             table[f"best_{name}"] = rival
             gains = 100.0 * (rates / rates.loc[rival] - 1.0)
             table[f"over_{name}_pct"] = gains.mean(axis=1)
@@ -68,16 +70,10 @@ def league(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def _family(policy: str) -> str:
-    return parse_spec(policy)[0]
-
-
-def _length(policy: str) -> int | None:
-    """Return the length that is drafted and verified always, None where it may change."""
-    name, args, keywords = parse_spec(policy)
-    if name == "none":
-        return 0
-    return int(args[0]) if name == "fixed" and not keywords else None
+def _is_fixed(policy: str) -> bool:
+    """Whether it always drafts and verifies the same number of tokens, or none."""
+    name, _, keywords = parse_spec(policy)
+    return name == "none" or (name == "fixed" and not keywords)
 
 
 def _best(rates: pd.DataFrame, policies: Sequence[str], load: float) -> str:
