@@ -29,9 +29,9 @@ def exported(best: Mapping[str, str], gamma: int, profile: str) -> dict[str, Any
     Returns
     -------
     dict
-        `vllm`: keys of `--speculative-config`. `sglang`: `flags`, `environment` and `schedule`. `others`: a
-        setting of another engine. `note`: what no engine of these has. A part that does not exist
-        is left out.
+        `vllm`: keys of `--speculative-config`. `sglang`: `flags`, `environment` and `schedule`.
+        `others`: a setting of another engine. `note`: what no engine of these has. A part that
+        does not exist is left out.
     """
     names = {parse_spec(spec)[0] for spec in best.values()}
     family = names.pop() if len(names) == 1 else ""
