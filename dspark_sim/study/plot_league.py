@@ -38,7 +38,7 @@ def plot_league(table: pd.DataFrame, ax: Axes, order: list[str]) -> AxesImage:
             if gain != gain:
                 continue
             ax.text(
-                column, row, f"{gain:+.1f}" if abs(gain) < 9.95 else f"{gain:+.0f}",
+                column, row, _percent(gain),
                 ha="center", va="center", fontsize=7,
                 color="white" if abs(gain) > FAR * LIMIT else "black",
                 weight="bold" if level.loc[policy, load] else "normal",
@@ -51,6 +51,10 @@ def plot_league(table: pd.DataFrame, ax: Axes, order: list[str]) -> AxesImage:
     ax.tick_params(length=0)
     ax.set_xlabel("Requests in flight")
     return image
+
+
+def _percent(gain: float) -> str:
+    return f"{round(gain, 1) + 0.0:+.1f}" if abs(gain) < 9.95 else f"{gain:+.0f}"
 
 
 def save_league(
