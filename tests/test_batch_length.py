@@ -39,10 +39,11 @@ def test_smartspec_maximises_goodput_of_one_acceptance_rate():
     assert policy.verify_lengths(view_of([-1], [-1])).tolist() == [4]
 
 
-def test_smartspec_moves_its_rate_by_15_percent_of_what_was_accepted():
+def test_smartspec_moves_its_rate_by_15_percent_of_what_was_accepted_of_what_was_tested():
+    # Tested are the accepted tokens and the first rejected one: 2, 3 and 4 of 4.
     policy = load_policy("smartspec", 4)
-    policy.draft_lengths(view_of([4, 4, -1, 0], [1, 2, -1, 0]))
-    assert policy.alpha == pytest.approx(0.85 * 0.7 + 0.15 * 3 / 8)
+    policy.draft_lengths(view_of([4, 4, -1, 0, 4], [1, 2, -1, 0, 4]))
+    assert policy.alpha == pytest.approx(0.85 * 0.7 + 0.15 * 7 / 9)
 
 
 def test_smartspec_takes_the_shorter_of_equals_and_never_leaves_nothing_again():
@@ -83,30 +84,38 @@ def test_drafting_nothing_costs_no_draft():
     assert lengths.tolist() == [0]
 
 
-def climb(policy, num, accepted, steps):
+def climb(policy, num, accepted, steps, first=1):
     lengths = []
     for _ in range(steps):
-        last = lengths[-1] if lengths else 3
+        last = lengths[-1] if lengths else first
         good = min(accepted, last)
         lengths.append(int(policy.draft_lengths(view_of([last] * num, [good] * num, gamma=7))[0]))
     return lengths
 
 
-def test_sgl_ema_climbs_its_ladder_one_rung_at_a_time_every_five_steps():
+def test_sgl_ema_falls_as_many_rungs_as_its_average_asks_for_and_climbs_as_it_is_accepted():
     policy = load_policy("sgl-ema", 7)
-    policy.length = 3
+    lengths = climb(policy, 1, 0, 16)
+    # It begins at 7 with an average of 6; after 15 steps that is 6 · 0.8^15 = 0.21 ≤ 1 − 0.75.
+    assert lengths == [7] * 15 + [1]
     lengths = climb(policy, 1, 7, 40)
-    assert lengths[:14] == [3] * 14
-    assert lengths[14] == 5  # the EMA is 3 > 3 − 0.5 at the first step past the warm-up
-    assert max(lengths) == 7
+    assert lengths[-1] == 7
     assert {b - a for a, b in pairwise(lengths)} <= {0, 2}
 
 
-def test_sgl_ema_goes_down_when_little_is_accepted_and_holds_to_the_ladder_of_its_batch():
+def test_sgl_ema_stops_drafting_where_its_ladder_allows_it_and_tries_again_an_interval_later():
     policy = load_policy("sgl-ema", 7)
-    assert climb(policy, 1, 0, 60)[-1] == 1
+    # Ladder (0, 1): in its middle, at 1, with an average of 0 ≤ 0.25; looked at every five steps.
+    assert climb(policy, 40, 0, 26) == [1] * 15 + [0] * 5 + [1] * 5 + [0]
+    assert set(climb(load_policy("sgl-ema", 7), 40, 7, 30)) == {1}
     assert set(climb(load_policy("sgl-ema", 7), 64, 7, 30)) == {0}
-    assert set(climb(load_policy("sgl-ema", 7), 40, 7, 30)) <= {0, 1}
+
+
+def test_sgl_ema_keeps_an_average_for_each_ladder():
+    policy = load_policy("sgl-ema", 7)
+    climb(policy, 1, 0, 16)
+    assert climb(policy, 8, 7, 1) == [1]  # the middle of (0, 1, 3)
+    assert climb(policy, 1, 7, 1) == [1]  # where the first ladder was left
 
 
 def test_gate_off_falls_for_good_when_finished_requests_accepted_too_little():

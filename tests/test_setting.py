@@ -33,6 +33,13 @@ def test_a_lag_is_sglangs_and_the_rule_is_vllms():
     assert PROFILE in found["sglang"]["table"]
 
 
+def test_a_least_gain_and_a_fill_are_sglangs():
+    found = exported({"4": "sglang:guard=0.02,fill=tier"}, 7, PROFILE)["sglang"]
+    assert found["schedule"] == {"min_predicted_gain": 0.02}
+    assert found["flags"][1:] == ["--speculative-dspark-align-verify-tokens-to-graph-tier"]
+    assert "schedule" not in exported({"4": "sglang"}, 7, PROFILE)["sglang"]
+
+
 @pytest.mark.parametrize(
     ("best", "word"),
     [

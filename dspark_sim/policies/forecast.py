@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 
 MARGIN = 0.01
 """How much faster a step without drafts must promise to be before drafting stops."""
-PROBE_STEPS = 32
-"""While nothing is drafted, one step in so many drafts all the same, to go on learning."""
+PROBE_STEPS, RAREST_PROBE = 32, 256
+"""While nothing is drafted, this many steps pass before one drafts all the same, to go on learning;
+twice as many after each that changes nothing, up to the second number."""
+CLOSE = 0.05
+"""Where not drafting promises less by no more than this share, one step in 32 does not draft."""
 PROBE_ROUNDS = 8
 """A request that is left out drafts in one of so many of its own steps all the same."""
 
@@ -67,7 +70,8 @@ class Forecast:
         self._clock = StepClock()
         self._reported: dict[int, Floats] = {}  # confidences of the last step, by request
         self._blocks: dict[int, Floats] = {}  # calibrated survivals (8, γ) at most, newest first
-        self._idle_steps = 0
+        self._steps = self._idle_steps = 0
+        self._pause = PROBE_STEPS
 
     def draft_lengths(self, view: DraftView) -> Ints:
         """Return draft_len (R,): one length for those whose drafts pay, 0 for the others."""
@@ -79,9 +83,10 @@ class Forecast:
         nothing = self._plan(view, 0, 0, late_ns)
         plans = {length: self._plan(view, num, length, late_ns) for length in self._lengths(view)}
         length = max(plans, key=lambda k: (plans[k].rate, k))
-        if nothing.rate > (1.0 + MARGIN) * plans[length].rate:
-            self._idle_steps += 1
-            return np.full(num, length if self._idle_steps % PROBE_STEPS == 0 else 0)
+        if self._is_idle(nothing.rate, plans[length].rate):
+            return np.zeros(num, dtype=np.int64)
+        if nothing.rate > plans[length].rate:
+            return np.full(num, length)
         one_more_ns = int(view.cost.draft_ns[num, length] - view.cost.draft_ns[num - 1, length])
         price = plans[length].price
         surplus = request_surplus(view, self._blocks, price, self._pool.surplus(price))
@@ -109,6 +114,18 @@ class Forecast:
         self._remember(view, survival, lengths)
         return lengths
 
+    def _is_idle(self, nothing: float, drafting: float) -> bool:
+        """Return whether nothing is drafted, given the rates that are promised with and without."""
+        self._steps += 1
+        if nothing <= (1.0 + MARGIN) * drafting:
+            self._idle_steps, self._pause = 0, PROBE_STEPS
+            return nothing > (1.0 - CLOSE) * drafting and self._steps % PROBE_STEPS == 0
+        self._idle_steps += 1
+        if self._idle_steps <= self._pause:
+            return True
+        self._idle_steps, self._pause = 0, min(2 * self._pause, RAREST_PROBE)
+        return False
+
     def _lengths(self, view: DraftView) -> list[int]:
         """Return the draft lengths worth a thought: γ alone where shorter drafts cost the same."""
         costs, gamma = view.cost.draft_ns[view.num_requests], view.max_draft_len
@@ -120,7 +137,9 @@ class Forecast:
         most = min(drafting * length, len(view.cost.verify_ns) - 1 - others)
         verify_ns = view.cost.verify_ns[others : others + most + 1]
         expected = self._pool.expected(drafting, length)[: most + 1]
-        draft_ns = view.cost.draft_ns[drafting, length] if drafting else 0
+        draft_ns = 0.0
+        if drafting:
+            draft_ns = view.cost.draft_ns[drafting, length] + self._clock.draft_late_ns
         time_ns = np.maximum(view.cost.fixed_ns + draft_ns + late_ns + verify_ns, 1.0)
         rates = np.where(verify_ns < 0, 0.0, (view.num_sampling + expected) / time_ns)
         budget = int(np.argmax(rates))

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 LEAST_BLOCKS = 256
 BATCHES = 4
-LATENESS_WEIGHT = 0.1
+LATENESS_WEIGHT, DRAFT_WEIGHT = 0.1, 0.5
 OWN_BLOCKS = 8
 """Blocks of its own that a request is judged by, and as many average ones beside them."""
 
@@ -86,23 +86,34 @@ class StepClock:
     """How much longer steps take than is believed: what the cost table leaves out.
 
     An average that forgets a tenth with every step. A step is timed if one of its requests is
-    still there in the next one, so that the engine cannot have been idle in between.
+    still there in the next one, so that the engine cannot have been idle in between. What drafting
+    adds is known from neighbouring steps of which one drafted.
     """
 
     def __init__(self) -> None:
+        self.draft_late_ns = 0.0
         self._late_ns: float | None = None
+        self._last: tuple[float, bool] | None = None  # how late the last step was, if it drafted
         self._began_s = 0.0
         self._believed_ns = 0.0
+        self._drafted = False
         self._requests: set[int] = set()
 
     def lateness(self, view: DraftView) -> float:
-        """Take the time of the last step, once, and return the average in ns."""
+        """Take the time of the last step, once, and return the average without drafts in ns."""
         if self._believed_ns > 0.0 and self._requests.intersection(view.request.tolist()):
-            late_ns = (view.time_s - self._began_s) * NS_PER_S - self._believed_ns
-            known = late_ns if self._late_ns is None else self._late_ns
-            self._late_ns = known + LATENESS_WEIGHT * (late_ns - known)
+            self._take((view.time_s - self._began_s) * NS_PER_S - self._believed_ns)
         self._believed_ns = 0.0
         return self._late_ns or 0.0
+
+    def _take(self, late_ns: float) -> None:
+        if self._last is not None and self._last[1] != self._drafted:
+            added_ns = late_ns - self._last[0] if self._drafted else self._last[0] - late_ns
+            self.draft_late_ns += DRAFT_WEIGHT * (added_ns - self.draft_late_ns)
+        self._last = late_ns, self._drafted
+        bare_ns = late_ns - self.draft_late_ns * self._drafted
+        known = bare_ns if self._late_ns is None else self._late_ns
+        self._late_ns = known + LATENESS_WEIGHT * (bare_ns - known)
 
     def note(self, view: SchedulerView, verified: int) -> None:
         """Remember when this step began and how long it should take."""
@@ -111,6 +122,7 @@ class StepClock:
         seconds = view.cost.step_time_s(tokens, drafting, longest)
         self._began_s, self._requests = view.time_s, set(view.request.tolist())
         self._believed_ns = seconds * NS_PER_S if np.isfinite(seconds) else 0.0
+        self._drafted = drafting > 0
 
 
 def request_surplus(

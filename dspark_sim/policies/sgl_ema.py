@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dspark_sim.policies.batch_length import BatchLength
@@ -12,7 +13,8 @@ if TYPE_CHECKING:
 
 LADDERS = {1: (1, 3, 5, 7), 8: (0, 1, 3), 32: (0, 1), 64: (0,)}
 """Lengths to choose from, by the smallest number of decoding requests they hold for."""
-DOWN, UP = 0.75, 0.5
+DOWN, DOWN_TO_NONE, UP = 0.75, 0.25, 0.5
+"""SGLang's bounds of half a token, with its hysteresis of −0.25 downwards and 0 upwards."""
 
 
 def read_sgl_ema(spec: Spec) -> SglEma:
@@ -21,12 +23,47 @@ def read_sgl_ema(spec: Spec) -> SglEma:
     return SglEma(spec)
 
 
-class SglEma(BatchLength):
-    """The EMA of accepted drafts per request moves the length one rung up or down.
+@dataclass
+class Slot:
+    """A ladder with the rung it stands on, its average of accepted drafts, and its steps."""
 
-    Every `every` steps, after `warmup`: up if the EMA exceeds the length − 0.5, down if it is at
-    most the next lower length − 0.75. Another batch size may bring another ladder; the length then
-    is its highest rung not above the old one.
+    ladder: list[int]
+    rung: int
+    ema: float
+    steps: int = 0
+
+    @classmethod
+    def at(cls, ladder: list[int], length: int) -> Slot:
+        """Begin at a length of the ladder, or in its middle, as if all but one were accepted."""
+        rung = ladder.index(length) if length in ladder else len(ladder) // 2
+        return cls(ladder, rung, ladder[rung] - 1.0)
+
+    @property
+    def length(self) -> int:
+        """The length that is drafted."""
+        return self.ladder[self.rung]
+
+    def move(self) -> None:
+        """Go down as many rungs as the average asks for, else up; from 0 to the next, to try it."""
+        if self.length == 0:
+            self.rung = min(1, len(self.ladder) - 1)
+            self.ema = self.length - 1.0 if self.ema < 0.0 else self.ema
+            return
+        before = self.rung
+        while self.rung and self.ema <= _bound(self.ladder[self.rung - 1]):
+            self.rung -= 1
+        if self.rung == before:
+            while self.rung + 1 < len(self.ladder) and self.ema > self.length - UP:
+                self.rung += 1
+
+
+class SglEma(BatchLength):
+    """Every batch size belongs to a ladder, and every ladder has an EMA of accepted drafts.
+
+    Every `every` steps of a ladder, after `warmup`: down while the EMA is at most the next lower
+    length − 0.75 (0.25 where that is 0); if not, up while it exceeds the length − 0.5. From 0 it
+    goes up a rung without asking. A ladder begins at γ, or in its middle if it lacks that
+    (SGLang, `speculative/adaptive_spec_params.py`).
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -34,30 +71,28 @@ class SglEma(BatchLength):
         self._weight = spec.key("ema", 0.2, 0.0, 1.0)
         self._every = spec.whole_key("every", 5, 1)
         self._warmup = spec.whole_key("warmup", 10)
-        self._steps = 0
-        self.length, self.ema = self.max_draft_len, float("nan")
+        ladders = {n: sorted({min(k, spec.gamma) for k in ks}) for n, ks in LADDERS.items()}
+        self._slots = {n: Slot.at(ladder, spec.gamma) for n, ladder in ladders.items()}
+        self._last: Slot | None = None
 
     def choose(self, view: DraftView) -> int:
-        """Return the rung that the accepted lengths so far lead to."""
-        self._observe(view)
-        ladder = self._ladder(view.num_requests)
-        rung = max((i for i, k in enumerate(ladder) if k <= self.length), default=0)
-        if self._steps > self._warmup and self._steps % self._every == 0:
-            if rung > 0 and self.ema <= ladder[rung - 1] - DOWN:
-                rung -= 1
-            elif rung + 1 < len(ladder) and self.ema > ladder[rung] - UP:
-                rung += 1
-        self.length = ladder[rung]
-        return self.length
+        """Return the rung that the accepted lengths of this batch size's ladder led to."""
+        if self._last is not None:
+            self._observe(self._last, view)
+        self._last = self._slots[max(n for n in self._slots if n <= max(view.num_requests, 1))]
+        return self._last.length
 
-    def _observe(self, view: DraftView) -> None:
-        self._steps += 1
-        drafted = view.last_verify_len > 0
-        if drafted.any():
+    def _observe(self, slot: Slot, view: DraftView) -> None:
+        if slot.length > 0:
+            drafted = view.last_verify_len > 0
+            if not drafted.any():  # all have left, or none of those here was there
+                return
             mean = float(view.last_accepted[drafted].mean())
-            first = self.ema != self.ema
-            self.ema = mean if first else self.ema + self._weight * (mean - self.ema)
+            slot.ema += self._weight * (mean - slot.ema)
+        slot.steps += 1
+        if slot.steps > self._warmup and (slot.steps - self._warmup) % self._every == 0:
+            slot.move()
 
-    def _ladder(self, num: int) -> list[int]:
-        least = max(start for start in LADDERS if start <= max(num, 1))
-        return sorted({min(k, self.max_draft_len) for k in LADDERS[least]})
+
+def _bound(lower: int) -> float:
+    return lower - DOWN if lower else DOWN_TO_NONE

@@ -28,8 +28,8 @@ def read_dsd_online(spec: Spec) -> DsdOnline:
 class SmartSpec(BatchLength):
     """argmax over k of R (1 − α^(k+1)) / (1 − α) / T(k) (arXiv 2406.14066); ties to the shorter.
 
-    α starts at `alpha` and becomes keep · α + (1 − keep) · accepted / verified after each step
-    that verified drafts.
+    α starts at `alpha` and becomes keep · α + (1 − keep) · accepted / tested after each step that
+    verified drafts. A token is tested if all before it were accepted.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -39,10 +39,12 @@ class SmartSpec(BatchLength):
 
     def choose(self, view: DraftView) -> int:
         """Return the length of highest expected goodput."""
-        verified = view.last_verify_len[view.last_verify_len > 0].sum()
-        if verified:
-            accepted = view.last_accepted[view.last_verify_len > 0].sum()
-            self.alpha = self._keep * self.alpha + (1.0 - self._keep) * float(accepted / verified)
+        drafted = view.last_verify_len > 0
+        accepted = view.last_accepted[drafted]
+        tested = np.minimum(accepted + 1, view.last_verify_len[drafted]).sum()
+        if tested:
+            share = float(accepted.sum() / tested)
+            self.alpha = self._keep * self.alpha + (1.0 - self._keep) * share
         lengths = range(self.max_draft_len + 1)
         expected = np.cumsum(np.power(self.alpha, lengths))
         return fastest_length(view, expected, list(lengths))

@@ -7,6 +7,7 @@ from dspark_sim.study.explain import explain, reasons, wide
 from dspark_sim.study.explain import read_runs as explain_runs
 from dspark_sim.study.fit_bench import BenchFit, fit_bench, fit_summary, fitted_law, write_fit
 from dspark_sim.study.fit_table import format_fit
+from dspark_sim.study.league import league
 from dspark_sim.study.lossless import check_lossless, format_lossless
 from dspark_sim.study.objective import Objective, parse_objective
 from dspark_sim.study.pareto import compare, frontier, interactivity_at, throughput_at
@@ -21,6 +22,7 @@ from dspark_sim.study.plot_drafters import (
     save_thresholds,
 )
 from dspark_sim.study.plot_explain import save_explain
+from dspark_sim.study.plot_league import save_league
 from dspark_sim.study.plot_learning import save_learning_curves
 from dspark_sim.study.plot_plan import save_plan
 from dspark_sim.study.plot_reliability import save_reliability
@@ -59,6 +61,7 @@ __all__ = [
     "format_table",
     "frontier",
     "interactivity_at",
+    "league",
     "next_concurrency",
     "paired_difference",
     "parameter_values",
@@ -73,6 +76,7 @@ __all__ = [
     "save_drafters",
     "save_explain",
     "save_latency",
+    "save_league",
     "save_learning_curves",
     "save_load",
     "save_pareto",

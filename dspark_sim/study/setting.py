@@ -29,9 +29,9 @@ def exported(best: Mapping[str, str], gamma: int, profile: str) -> dict[str, Any
     Returns
     -------
     dict
-        `vllm`: keys of `--speculative-config`. `sglang`: `flags` and `environment`. `others`: a
-        setting of another engine. `note`: what no engine of these has. A part that does not exist
-        is left out.
+        `vllm`: keys of `--speculative-config`. `sglang`: `flags`, `environment` and `schedule`.
+        `others`: a setting of another engine. `note`: what no engine of these has. A part that
+        does not exist is left out.
     """
     names = {parse_spec(spec)[0] for spec in best.values()}
     family = names.pop() if len(names) == 1 else ""
@@ -69,15 +69,21 @@ def _lengths(best: Mapping[str, str], drafted: Mapping[str, int]) -> dict[str, A
 
 
 def _scheduled(best: Mapping[str, str], gamma: int, profile: str) -> dict[str, Any]:
-    lags = {parse_spec(spec)[2].get("lag") for spec in best.values()} - {None}
-    environment = {"SGLANG_RAGGED_VERIFY_MODE": "compact"}
+    """Return what turns confidence scheduling on; SGLang's has a lag, a fill and a least gain."""
+    keywords = [parse_spec(spec)[2] for spec in best.values()]
+    lags, gains = ({keys.get(name) for keys in keywords} - {None} for name in ("lag", "guard"))
+    sglang: dict[str, Any] = {
+        "flags": ["--speculative-dspark-sps-table-path sps.json"],
+        "environment": {"SGLANG_RAGGED_VERIFY_MODE": "compact"},
+        "table": f"dspark-sim profile export {profile} --format sglang-additive --out sps.json",
+    }
     if len(lags) == 1:
-        environment["SGLANG_DSPARK_CONFIDENCE_RELAY_LAG_STEPS"] = str(lags.pop())
+        sglang["environment"]["SGLANG_DSPARK_CONFIDENCE_RELAY_LAG_STEPS"] = str(lags.pop())
+    if all("fill" in keys for keys in keywords):
+        sglang["flags"].append("--speculative-dspark-align-verify-tokens-to-graph-tier")
+    if len(gains) == 1:  # a field of its scheduler's configuration (pull request 35413), no flag
+        sglang["schedule"] = {"min_predicted_gain": float(str(gains.pop()))}
     return {
         "vllm": {"num_speculative_tokens": gamma, "enable_adaptive_verification": True},
-        "sglang": {
-            "flags": ["--speculative-dspark-sps-table-path sps.json"],
-            "environment": environment,
-            "table": f"dspark-sim profile export {profile} --format sglang-additive --out sps.json",
-        },
+        "sglang": sglang,
     }
