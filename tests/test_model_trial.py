@@ -24,7 +24,7 @@ from dspark_sim.study.validate.real_engine import Trial, compare, spread_pct  # 
 
 POLICIES = ("none", "fixed:3", "threshold:0.6", "dspark", "vllm")
 SMALL = TrialPlan(policies=POLICIES, concurrency=(1, 3), requests=(5, 3), output=(4, 20), repeats=2)
-GRID = CostGrid(contexts=(0.4,), lengths=(0, 7), chunks=(0, 16), alone=(16,))
+GRID = CostGrid(contexts=(0.4,), lengths=(0, 7), ragged=(2,), chunks=(0, 16), alone=(16,))
 
 
 @pytest.fixture(scope="module")
@@ -142,7 +142,7 @@ def test_ragged_lengths_keep_their_mean(mean):
 
 def test_every_step_of_a_cell_is_what_the_cell_says():
     target, drafter = lively_target(), nano_drafter("dspark-markov", lively_target())
-    grid = CostGrid((0.4,), (0, 2), (0, 8), (4,))
+    grid = CostGrid((0.4,), (0, 2), (2,), (0, 8), (4,))
     steps = measure_costs(target, drafter, Limits(3, 48, 40), grid=grid)
     plain = steps[~steps["ragged"]]
     tokens = plain["requests"] * (1 + plain["length"]) + plain["chunk"]

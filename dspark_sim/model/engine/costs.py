@@ -55,6 +55,9 @@ class CostGrid:
         half of it to one and a half.
     lengths : tuple of int
         Drafts verified by each request; those beyond the drafter's γ are left out.
+    ragged : tuple of int
+        Mean lengths of batches in which each request verifies a length of its own, as policies
+        with confidences have it; an engine that pads its attention takes longer over them.
     chunks : tuple of int
         Prompt tokens computed in the step beside the batch, 0 for none.
     alone : tuple of int
@@ -63,25 +66,23 @@ class CostGrid:
 
     contexts: tuple[float, ...] = (0.3, 0.6)
     lengths: tuple[int, ...] = (0, 1, 3, 7)
+    ragged: tuple[int, ...] = (1, 2, 3, 5)
     chunks: tuple[int, ...] = (0, 32, 96)
     alone: tuple[int, ...] = (16, 32, 64, 96)
 
     def cells(self, limits: Limits, gamma: int) -> list[Cell]:
         """Return the cells that an engine can hold, those of the same requests in a row."""
-        lengths = [length for length in self.lengths if length <= gamma]
         most = limits.max_running(gamma)
         cells = [Cell(0, 0, chunk=chunk) for chunk in self.alone]
         for requests, share in product(doubling(most), self.contexts):
             context = int(share * limits.max_model_len)
+            kinds = [(length, False) for length in self.lengths if length <= gamma]
+            if requests > 1:
+                kinds += [(length, True) for length in self.ragged if length < gamma]
             cells += [
-                Cell(requests, context, length, chunk)
-                for length, chunk in product(lengths, self.chunks)
+                Cell(requests, context, length, chunk, ragged)
+                for (length, ragged), chunk in product(kinds, self.chunks)
                 if requests + (chunk > 0) <= most
-            ]
-            cells += [
-                Cell(requests, context, length, ragged=True)
-                for length in lengths
-                if requests > 1 and 0 < length < gamma
             ]
         return [cell for cell in cells if cell.chunk < limits.max_model_len]
 
