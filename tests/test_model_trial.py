@@ -9,11 +9,13 @@ torch = pytest.importorskip("torch", reason="the extra `model` (torch) is not in
 
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
+from model_lively import lively_target  # noqa: E402
+from model_nano import nano_drafter  # noqa: E402
 
 from dspark_sim.config import Scenario  # noqa: E402
 from dspark_sim.core import NS_PER_S, UserError  # noqa: E402
 from dspark_sim.model.engine import EngineRun  # noqa: E402
-from dspark_sim.model.engine.costs import Cell, CostGrid, Ragged, cost_table  # noqa: E402
+from dspark_sim.model.engine.costs import Cell, CostGrid, Script, cost_table, measure_costs  # noqa: E402
 from dspark_sim.model.engine.schedule import Limits  # noqa: E402
 from dspark_sim.model.trial import TrialPlan, run_measures, run_trial  # noqa: E402
 from dspark_sim.simulator import simulate  # noqa: E402
@@ -22,7 +24,7 @@ from dspark_sim.study.validate.real_engine import Trial, compare, spread_pct  # 
 
 POLICIES = ("none", "fixed:3", "threshold:0.6", "dspark", "vllm")
 SMALL = TrialPlan(policies=POLICIES, concurrency=(1, 3), requests=(5, 3), output=(4, 20), repeats=2)
-GRID = CostGrid(contexts=(48,), lengths=(0, 7), chunks=(0, 16), alone=(16,))
+GRID = CostGrid(contexts=(0.4,), lengths=(0, 7), ragged=(2,), chunks=(0, 16), alone=(16,))
 
 
 @pytest.fixture(scope="module")
@@ -117,16 +119,11 @@ def test_the_draft_of_a_cell_is_that_of_the_cell_without_a_chunk():
     assert table["n"].tolist() == [2, 2]
 
 
-def test_requests_of_a_cell_differ_about_its_context():
-    assert Cell(4, 3, 100).contexts() == [70, 90, 110, 130]
-    assert Cell(1, 3, 100).contexts() == [100]
-
-
 def test_a_grid_keeps_to_the_engines_limits():
     cells = GRID.cells(Limits(4, 40, 64), 7)
-    assert all(cell.requests * (1 + cell.length) + cell.chunk <= 40 for cell in cells)
-    assert Cell(4, 7, 48) in cells
-    assert Cell(4, 7, 48, 16) not in cells
+    assert Cell(4, 25, 7) in cells
+    assert Cell(4, 25, 7, 16) not in cells, "a chunk needs a slot"
+    assert Cell(2, 25, 7, 16) in cells
     assert all(cell.length == 0 for cell in GRID.cells(Limits(4, 40, 64), 0))
 
 
@@ -135,7 +132,22 @@ def test_ragged_lengths_keep_their_mean(mean):
     class View:
         draft_len = np.full(64, 50)
 
-    lengths = Ragged(mean).verify_lengths(View())
+    script = Script()
+    script.cell = Cell(64, 48, mean, ragged=True)
+    lengths = script.verify_lengths(View())
     assert lengths.mean() == pytest.approx(mean, rel=0.1)
     assert lengths.min() == 0
     assert lengths.max() > 2 * mean
+
+
+def test_every_step_of_a_cell_is_what_the_cell_says():
+    target, drafter = lively_target(), nano_drafter("dspark-markov", lively_target())
+    grid = CostGrid((0.4,), (0, 2), (2,), (0, 8), (4,))
+    steps = measure_costs(target, drafter, Limits(3, 48, 40), grid=grid)
+    plain = steps[~steps["ragged"]]
+    tokens = plain["requests"] * (1 + plain["length"]) + plain["chunk"]
+    assert plain["batch_tokens"].tolist() == tokens.tolist()
+    assert plain["num_requests"].tolist() == (plain["requests"] + (plain["chunk"] > 0)).tolist()
+    decodes = plain[plain["chunk"] == 0].groupby(["requests", "length"])["kv_tokens_read"]
+    assert (decodes.nunique() == 1).all(), "contexts stay where they are"
+    assert steps["ragged"].any()

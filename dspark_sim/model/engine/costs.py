@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby, product
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -10,20 +11,20 @@ import pandas as pd
 
 from dspark_sim.core import NS_PER_MS
 from dspark_sim.model.engine.engine import Engine
-from dspark_sim.model.engine.schedule import Limits, Sampling
 from dspark_sim.model.engine.startup import doubling, drafter_kind
 from dspark_sim.model.measure import draft_table, rounded, with_terms
 from dspark_sim.throughput import EngineProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from numpy.typing import NDArray
 
     from dspark_sim.model.drafters import Drafter
     from dspark_sim.model.engine.report import StepReport
+    from dspark_sim.model.engine.schedule import Limits, Sampling
     from dspark_sim.model.transformer import Transformer
-    from dspark_sim.policies import SchedulerView
+    from dspark_sim.policies import DraftView, SchedulerView
 
     Progress = Callable[[dict[str, Any]], None]
 
@@ -31,34 +32,16 @@ _STEPS = 4
 
 
 class Cell(NamedTuple):
-    """R requests at about one context that verify `length` drafts, beside `chunk` prompt tokens.
+    """R requests of about `context` tokens verify `length` drafts, beside `chunk` prompt tokens.
 
     `ragged`: each drafts γ and verifies a length of its own, `length` in the mean.
     """
 
     requests: int
-    length: int
     context: int
+    length: int = 0
     chunk: int = 0
     ragged: bool = False
-
-    def contexts(self) -> list[int]:
-        """Return each request's own context: from half to one and a half, as requests differ."""
-        return (self.context * np.linspace(0.5, 1.5, self.requests + 2)[1:-1]).astype(int).tolist()
-
-
-@dataclass(frozen=True)
-class Ragged:
-    """A policy that verifies lengths spread geometrically about a mean, blindly."""
-
-    mean: float
-    needs_confidence: bool = True
-
-    def verify_lengths(self, view: SchedulerView) -> NDArray[np.int64]:
-        """Return the spread's quantiles (R,), at most γ."""
-        share = (np.arange(len(view.draft_len)) + 0.5) / len(view.draft_len)
-        lengths = np.log1p(-share) / np.log(self.mean / (1.0 + self.mean))
-        return np.minimum(lengths.astype(np.int64), view.draft_len)
 
 
 @dataclass(frozen=True)
@@ -67,41 +50,63 @@ class CostGrid:
 
     Attributes
     ----------
-    contexts : tuple of int
-        Mean tokens of a request in its slot.
+    contexts : tuple of float
+        Mean tokens of a request in its slot, as a share of `max_model_len`. Requests differ, from
+        half of it to one and a half.
     lengths : tuple of int
         Drafts verified by each request; those beyond the drafter's γ are left out.
+    ragged : tuple of int
+        Mean lengths of batches in which each request verifies a length of its own, as policies
+        with confidences have it; an engine that pads its attention takes longer over them.
     chunks : tuple of int
-        Prompt tokens computed in the step beside every batch, 0 for none.
+        Prompt tokens computed in the step beside the batch, 0 for none.
     alone : tuple of int
         Prompt tokens of steps in which nobody decodes.
     """
 
-    contexts: tuple[int, ...] = (64, 160)
+    contexts: tuple[float, ...] = (0.3, 0.6)
     lengths: tuple[int, ...] = (0, 1, 3, 7)
-    chunks: tuple[int, ...] = (0, 32, 128)
-    alone: tuple[int, ...] = (16, 32, 64, 128)
+    ragged: tuple[int, ...] = (1, 2, 3, 5)
+    chunks: tuple[int, ...] = (0, 32, 96)
+    alone: tuple[int, ...] = (16, 32, 64, 96)
 
     def cells(self, limits: Limits, gamma: int) -> list[Cell]:
-        """Return the cells that an engine can hold."""
-        lengths = [length for length in self.lengths if length <= gamma]
-        cells = [Cell(0, 0, 0, chunk) for chunk in self.alone]
-        cells += [
-            Cell(requests, length, context, chunk)
-            for requests in doubling(limits.max_running(gamma))
-            for length in lengths
-            for context in self.contexts
-            for chunk in self.chunks
-        ]
-        cells += [
-            Cell(requests, length, context, ragged=True)
-            for requests in doubling(limits.max_running(gamma))[1:]
-            for length in lengths
-            for context in self.contexts
-            if 0 < length < gamma
-        ]
-        most = limits.max_num_batched_tokens
-        return [cell for cell in cells if cell.requests * (1 + cell.length) + cell.chunk <= most]
+        """Return the cells that an engine can hold, those of the same requests in a row."""
+        most = limits.max_running(gamma)
+        cells = [Cell(0, 0, chunk=chunk) for chunk in self.alone]
+        for requests, share in product(doubling(most), self.contexts):
+            context = int(share * limits.max_model_len)
+            kinds = [(length, False) for length in self.lengths if length <= gamma]
+            if requests > 1:
+                kinds += [(length, True) for length in self.ragged if length < gamma]
+            cells += [
+                Cell(requests, context, length, chunk, ragged)
+                for (length, ragged), chunk in product(kinds, self.chunks)
+                if requests + (chunk > 0) <= most
+            ]
+        return [cell for cell in cells if cell.chunk < limits.max_model_len]
+
+
+class Script:
+    """A policy that does what its cell says."""
+
+    needs_confidence = True
+
+    def __init__(self) -> None:
+        self.cell = Cell(0, 0)
+
+    def draft_lengths(self, view: DraftView) -> NDArray[np.int64]:
+        """Return the cell's length, or γ in a ragged one (R,)."""
+        length = view.max_draft_len if self.cell.ragged else self.cell.length
+        return np.full(len(view.request), length)
+
+    def verify_lengths(self, view: SchedulerView) -> NDArray[np.int64]:
+        """Return what was drafted, or quantiles of a geometric spread (R,)."""
+        if not self.cell.ragged:
+            return view.draft_len
+        share = (np.arange(len(view.draft_len)) + 0.5) / len(view.draft_len)
+        lengths = np.log1p(-share) / np.log(self.cell.length / (1.0 + self.cell.length))
+        return np.minimum(lengths.astype(np.int64), view.draft_len)
 
 
 def measure_costs(
@@ -118,40 +123,48 @@ def measure_costs(
     step_ms, and draft_ms: all that a step does only because it drafts, which is drafting, asking
     the policy, and writing what was committed into the drafter's context.
     """
-    gamma = 0 if drafter is None else drafter.gamma
-    cells = (grid or CostGrid()).cells(limits, gamma)
-    rows = []
-    for done, cell in enumerate(cells, 1):
-        rows += [_row(cell, report) for report in _steps(target, drafter, cell, sampling)]
-        progress({"stage": "step costs", "step": done, "steps": len(cells)})
+    script = Script()
+    engine = Engine(target, drafter, script, limits, sampling=sampling)
+    cells = (grid or CostGrid()).cells(limits, engine.gamma)
+    rows = list[dict[str, float]]()
+    for (requests, context), group in groupby(cells, key=lambda cell: cell[:2]):
+        _fill(engine, requests, context)
+        for script.cell in group:
+            rows += [_row(script.cell, report) for report in _steps(engine, script.cell)]
+        for request in list(engine.running):
+            engine.abort(request.id)
+        progress({"stage": "step costs", "step": len(rows), "steps": _STEPS * len(cells)})
     return pd.DataFrame(rows)
 
 
-def _steps(
-    target: Transformer, drafter: Drafter | None, cell: Cell, sampling: Sampling | None
-) -> list[StepReport]:
-    """Run one cell and return its steps, the first ones left out."""
-    longest = (2 + 2 * _STEPS) * (1 + cell.length)
-    contexts = cell.contexts()
-    room = max([*contexts, cell.chunk]) + longest
-    slots = cell.requests + (cell.chunk > 0)
-    limits = Limits(slots, slots * max(room, 1 + cell.length), room)
-    policy: str | Ragged = f"fixed:{cell.length}" if cell.length else "none"
-    if cell.ragged:
-        policy = Ragged(cell.length)
-    engine = Engine(target, drafter, policy, limits, sampling=sampling)
-    for name, context in enumerate(contexts):
-        engine.add([1] * context, longest, name=name)
-    engine.step()
-    engine.step()
-    found = []
-    for number in range(_STEPS):
+def _fill(engine: Engine, requests: int, context: int) -> None:
+    """Bring requests of about a context into slots."""
+    most = engine.limits.max_model_len
+    for share in np.linspace(0.5, 1.5, requests + 2)[1:-1]:
+        count = min(max(int(share * context), 1), most - engine.gamma - 2)
+        engine.add([1] * count, most - count)
+    while any(not request.prefilled for request in engine.running) or engine.num_waiting:
+        _step_back(engine)
+
+
+def _steps(engine: Engine, cell: Cell) -> Iterator[StepReport]:
+    """Yield steps of a cell after one that is not counted."""
+    for number in range(1 + _STEPS):
         if cell.chunk:
-            engine.add([1] * cell.chunk, 1, name=cell.requests + number)
-        report = engine.step()
-        assert report is not None
-        found.append(report)
-    return found
+            engine.add([1] * cell.chunk, 1)
+        report = _step_back(engine)
+        if number > 0:
+            yield report
+
+
+def _step_back(engine: Engine) -> StepReport:
+    """Take a step and undo what it committed to requests that decode: their contexts stay."""
+    before = [(r, r.computed, list(r.tokens)) for r in engine.running if r.prefilled]
+    report = engine.step()
+    assert report is not None
+    for request, computed, tokens in before:
+        request.computed, request.tokens = computed, tokens
+    return report
 
 
 def _row(cell: Cell, report: StepReport) -> dict[str, float]:
@@ -168,7 +181,7 @@ def _row(cell: Cell, report: StepReport) -> dict[str, float]:
 def cost_table(steps: pd.DataFrame) -> pd.DataFrame:
     """Return one row per cell: means over its steps, `ms` being all but the draft.
 
-    A prompt chunk is in no draft: in its cells the draft is what it is without it. Means, not
+    A prompt chunk is in no draft: in its cells the draft is what it is without one. Means, not
     medians: what a run of many steps takes is their sum, with the slow ones in it.
     """
     cell = list(Cell._fields)
@@ -176,7 +189,7 @@ def cost_table(steps: pd.DataFrame) -> pd.DataFrame:
     table = groups.mean().round({"kv_tokens_read": 0})
     alone = table["draft_ms"].xs(0, level="chunk").rename("own")
     table = table.join(alone, on=[name for name in cell if name != "chunk"])
-    table["draft_ms"] = table["own"].where(table.index.get_level_values("length") > 0).fillna(0.0)
+    table["draft_ms"] = table["own"].fillna(0.0)
     table["ms"] = table["step_ms"] - table["draft_ms"]
     table["n"] = groups.size()
     for name, share in (("p10_ms", 0.1), ("p90_ms", 0.9)):

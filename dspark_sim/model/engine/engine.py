@@ -92,9 +92,14 @@ class Engine:
         return self._scheduler.max_running
 
     @property
+    def running(self) -> Sequence[Request]:
+        """Requests in slots, in order of admission."""
+        return self._scheduler.running
+
+    @property
     def num_running(self) -> int:
-        """Requests in slots."""
-        return len(self._scheduler.running)
+        """How many requests are in slots."""
+        return len(self.running)
 
     @property
     def num_waiting(self) -> int:
