@@ -45,7 +45,8 @@ def league(runs: pd.DataFrame) -> pd.DataFrame:
     """
     frame, means = tidy(runs), aggregate(runs)
     tables = []
-    for load, cell in frame.groupby("concurrency"):
+    for load in sorted(frame["concurrency"].dropna().astype(int).unique().tolist()):
+        cell = frame[frame["concurrency"] == load]
         rates = cell.pivot_table(METRIC, "policy", "seed", sort=False)
         rows = means[means["concurrency"] == load].set_index("policy")
         table = rows[["n_seeds", METRIC, f"{METRIC}_ci95"]].copy()
@@ -63,7 +64,7 @@ def league(runs: pd.DataFrame) -> pd.DataFrame:
             width = gains.sem(axis=1) * stdtrit(gains.count(axis=1) - 1.0, 0.975)
             table[f"over_{name}_ci95"] = width
         table[list(KEPT)] = rows[list(KEPT)]
-        table.insert(0, "concurrency", int(load))
+        table.insert(0, "concurrency", load)
         tables.append(table.sort_values(METRIC, ascending=False, kind="stable").reset_index())
     if not tables:
         raise UserError("a league needs closed loops: give concurrencies")
@@ -76,7 +77,7 @@ def _is_fixed(policy: str) -> bool:
     return name == "none" or (name == "fixed" and not keywords)
 
 
-def _best(rates: pd.DataFrame, policies: Sequence[str], load: float) -> str:
+def _best(rates: pd.DataFrame, policies: Sequence[str], load: int) -> str:
     if not policies:
-        raise UserError(f"the sweep holds no fixed length at concurrency {load:g} to compare with")
+        raise UserError(f"the sweep holds no fixed length at concurrency {load} to compare with")
     return str(rates.loc[list(policies)].mean(axis=1).idxmax())

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dspark_sim.study.figure import house_figure, write_figure
 
 if TYPE_CHECKING:
@@ -31,17 +33,14 @@ def plot_league(table: pd.DataFrame, ax: Axes, order: list[str]) -> AxesImage:
     gains = table.pivot_table("over_fixed_pct", "policy", "concurrency").reindex(order)
     bound = table.assign(most=table["over_published_pct"] + table["over_published_ci95"])
     level = bound.pivot_table("most", "policy", "concurrency").reindex(order) >= 0.0
-    image = ax.imshow(gains, cmap=COLOURS, vmin=-LIMIT, vmax=LIMIT, aspect="auto")
-    for row, policy in enumerate(order):
-        for column, load in enumerate(gains.columns):
-            gain = float(gains.loc[policy, load])
-            if gain != gain:
-                continue
+    values, bold = gains.to_numpy(dtype=float), level.to_numpy(dtype=bool)
+    image = ax.imshow(values, cmap=COLOURS, vmin=-LIMIT, vmax=LIMIT, aspect="auto")
+    for (row, column), gain in np.ndenumerate(values):
+        if np.isfinite(gain):
             ax.text(
-                column, row, _percent(gain),
-                ha="center", va="center", fontsize=7,
+                column, row, _percent(gain), ha="center", va="center", fontsize=7,
                 color="white" if abs(gain) > FAR * LIMIT else "black",
-                weight="bold" if level.loc[policy, load] else "normal",
+                weight="bold" if bold[row, column] else "normal",
             )  # fmt: skip
     best = table[table["lossless"]].groupby("concurrency")["tok_s_gpu"].idxmax()
     for column, load in enumerate(gains.columns):
@@ -75,6 +74,6 @@ def save_league(
         axes[0].set_yticks(range(len(order)), labels)
         bar = figure.colorbar(image, ax=axes, shrink=0.5, aspect=25, extend="both")
         bar.set_label("tok/s/GPU over the best fixed length (%)")
-        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.outline.set_visible(False)
         figure.suptitle(title, x=0.01, ha="left", fontsize=9.5)
         return write_figure(figure, path)
