@@ -6,6 +6,7 @@ so that `--help` is quick. Exit codes: 2 for a mistake in the input, 1 for a fai
 
 from __future__ import annotations
 
+import atexit
 import gc
 import io
 import json
@@ -31,7 +32,7 @@ from dspark_sim.config import Scenario
 from dspark_sim.core import RunError, UserError
 
 _OBJECTS_BEFORE_COLLECTING = 1_000_000
-"""Loading libraries makes objects by the hundred thousand, none of them garbage."""
+"""Libraries make objects by the hundred thousand; looking for garbage in them takes a while."""
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -306,6 +307,7 @@ def lossless(
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
     gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
+    atexit.register(gc.freeze)  # nor is there any use in looking at the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
