@@ -128,6 +128,7 @@ def measure_costs(
     cells = (grid or CostGrid()).cells(limits, engine.gamma)
     rows = list[dict[str, float]]()
     for (requests, context), group in groupby(cells, key=lambda cell: cell[:2]):
+        script.cell = Cell(requests, context)
         _fill(engine, requests, context)
         for script.cell in group:
             rows += [_row(script.cell, report) for report in _steps(engine, script.cell)]
@@ -140,30 +141,35 @@ def measure_costs(
 def _fill(engine: Engine, requests: int, context: int) -> None:
     """Bring requests of about a context into slots."""
     most = engine.limits.max_model_len
+    longest = most - (2 + _STEPS) * (1 + engine.gamma)
     for share in np.linspace(0.5, 1.5, requests + 2)[1:-1]:
-        count = min(max(int(share * context), 1), most - engine.gamma - 2)
+        count = max(min(int(share * context), longest), 1)
         engine.add([1] * count, most - count)
-    while any(not request.prefilled for request in engine.running) or engine.num_waiting:
-        _step_back(engine)
+    while engine.num_waiting or not all(request.prefilled for request in engine.running):
+        _step(engine)
+    for request in engine.running:
+        request.rewind(1)
 
 
 def _steps(engine: Engine, cell: Cell) -> Iterator[StepReport]:
-    """Yield steps of a cell after one that is not counted."""
+    """Yield steps of a cell after one that is not counted; then contexts are what they were.
+
+    Within a cell they grow, as in real steps: arrays of ever new sizes cost more than of old ones.
+    """
+    decoding = [(request, len(request.tokens)) for request in engine.running]
     for number in range(1 + _STEPS):
         if cell.chunk:
             engine.add([1] * cell.chunk, 1)
-        report = _step_back(engine)
+        report = _step(engine)
         if number > 0:
             yield report
+    for request, count in decoding:
+        request.rewind(count)
 
 
-def _step_back(engine: Engine) -> StepReport:
-    """Take a step and undo what it committed to requests that decode: their contexts stay."""
-    before = [(r, r.computed, list(r.tokens)) for r in engine.running if r.prefilled]
+def _step(engine: Engine) -> StepReport:
     report = engine.step()
     assert report is not None
-    for request, computed, tokens in before:
-        request.computed, request.tokens = computed, tokens
     return report
 
 

@@ -114,6 +114,11 @@ class Request:
         """Prompt and output so far."""
         return len(self.prompt) + len(self.tokens)
 
+    def rewind(self, count: int) -> None:
+        """Forget all but the first output tokens, `count` of them, 1 or more."""
+        del self.tokens[count:]
+        self.computed = len(self.prompt) + count - 1
+
     def commit(self, tokens: list[int], now_ns: int) -> list[int]:
         """Take new tokens as far as the request goes; return those, and finish where it ends."""
         new = tokens[: self.max_tokens - len(self.tokens)]
