@@ -15,7 +15,7 @@ from model_nano import nano_drafter  # noqa: E402
 from dspark_sim.config import Scenario  # noqa: E402
 from dspark_sim.core import NS_PER_S, UserError  # noqa: E402
 from dspark_sim.model.engine import EngineRun  # noqa: E402
-from dspark_sim.model.engine.costs import Cell, CostGrid, Script, cost_table, measure_costs  # noqa: E402
+from dspark_sim.model.engine.costs import Cell, CostBench, CostGrid, Script, cost_table  # noqa: E402
 from dspark_sim.model.engine.schedule import Limits  # noqa: E402
 from dspark_sim.model.trial import TrialPlan, run_measures, run_trial  # noqa: E402
 from dspark_sim.simulator import simulate  # noqa: E402
@@ -143,7 +143,8 @@ def test_ragged_lengths_keep_their_mean(mean):
 def test_every_step_of_a_cell_is_what_the_cell_says():
     target, drafter = lively_target(), nano_drafter("dspark-markov", lively_target())
     grid = CostGrid((0.4,), (0, 2), (2,), (0, 8), (4,))
-    steps = measure_costs(target, drafter, Limits(3, 48, 40), grid=grid)
+    bench = CostBench(target, drafter, Limits(3, 48, 40), grid=grid)
+    steps = pd.DataFrame([row for group in bench.groups for row in bench.measure(group)])
     plain = steps[~steps["ragged"]]
     tokens = plain["requests"] * (1 + plain["length"]) + plain["chunk"]
     assert plain["batch_tokens"].tolist() == tokens.tolist()

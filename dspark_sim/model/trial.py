@@ -2,8 +2,8 @@
 
 The folder that comes of it holds all that a simulation of the same runs needs, and what really
 happened: `profile/` and `believed/`, `acceptance.parquet`, `requests.jsonl`, `runs.csv` and
-`trial.json`. Step costs are measured before each repetition of the runs, so that a machine that
-drifts reaches both alike; what the policies believe is what was measured before the first.
+`trial.json`. Step costs are measured between the runs, which come in random order, so that a
+machine that drifts reaches all alike; policies believe what was measured before the first run.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import platform
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import cycle, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +25,7 @@ from dspark_sim.acceptance import write_recording
 from dspark_sim.core import NS_PER_MS, NS_PER_S, UserError, whole_file
 from dspark_sim.model.corpus import DOMAINS, load_documents, split
 from dspark_sim.model.engine import Engine, Limits, Sampling, run_closed_loop
-from dspark_sim.model.engine.costs import CostGrid, measure_costs, profile_of_costs
+from dspark_sim.model.engine.costs import CostBench, CostGrid, profile_of_costs
 from dspark_sim.model.engine.decision import checked_policy
 from dspark_sim.model.generate import Decoding
 from dspark_sim.model.record import Response, record, recording_metadata
@@ -138,16 +139,22 @@ def run_trial(
     with _threads(plan.threads), whole_file(folder) as aside:
         pair, frame, about = _prepare(plan, weights, progress)
         aside.mkdir()
-        steps, rows, believed = list[pd.DataFrame](), list[dict[str, Any]](), None
-        for repeat in range(plan.repeats):
-            steps.append(
-                measure_costs(pair.target, pair.drafter, pair.limits, pair.sampling, grid, progress)
-            )
-            if believed is None:
-                believed = _profile(plan, pair, steps)
-                write_profile(believed, aside / "believed")
-            rows += _runs(plan, pair, repeat, believed, progress)
+        bench = CostBench(pair.target, pair.drafter, pair.limits, pair.sampling, grid)
+        steps = list[dict[str, float]]()
+        for done, group in enumerate(bench.groups, 1):
+            steps += bench.measure(group)
+            progress({"stage": "step costs", "step": done, "steps": len(bench.groups)})
+        believed = _profile(plan, pair, steps)
+        write_profile(believed, aside / "believed")
+        rows = list[dict[str, Any]]()
+        planned, groups = _shuffled_runs(plan), cycle(bench.groups)
+        for cell in planned:
+            rows.append(_run(plan, pair, *cell, believed))
+            steps += bench.measure(next(groups))
+            progress({"stage": "real runs", "step": len(rows), "steps": len(planned)})
         write_profile(_profile(plan, pair, steps), aside / "profile")
+        place = {policy: number for number, policy in enumerate(plan.policies)}
+        rows.sort(key=lambda row: (row["concurrency"], place[row["policy"]], row["repeat"]))
         runs = pd.DataFrame(rows)
         runs.round(6).to_csv(aside / "runs.csv", index=False)
         write_recording(aside / "acceptance.parquet", frame, about)
@@ -206,33 +213,52 @@ def _prepare(
     return pair, frame, recording_metadata(target, drafter, plan.drafter, c)
 
 
-def _profile(plan: TrialPlan, pair: _Pair, steps: Sequence[pd.DataFrame]) -> EngineProfile:
+def _profile(plan: TrialPlan, pair: _Pair, steps: Sequence[dict[str, float]]) -> EngineProfile:
     machine = _machine(pair)
     about = {
-        "method": f"means over {len(steps)} rounds of the engine's own steps",
+        "method": f"means over {len(steps)} of the engine's own steps",
         "machine": f"{machine['name']}, {machine.get('threads')} threads, torch {machine['torch']}",
     }
-    name = f"{plan.target}-engine"
-    return profile_of_costs(pd.concat(steps), name, pair.target, pair.drafter, pair.limits, about)
+    return profile_of_costs(
+        pd.DataFrame(steps),
+        f"{plan.target}-engine",
+        pair.target,
+        pair.drafter,
+        pair.limits,
+        about,
+    )
 
 
-def _runs(
-    plan: TrialPlan, pair: _Pair, repeat: int, believed: EngineProfile, progress: Progress
-) -> Iterator[dict[str, Any]]:
-    """Run every policy at every concurrency once."""
-    cells = [(c, policy) for c in plan.concurrency for policy in plan.policies]
-    for done, (concurrency, policy) in enumerate(cells, 1):
-        engine = Engine(
-            pair.target, pair.drafter, policy, pair.limits, sampling=pair.sampling,
-            seed=plan.seed + repeat, profile=believed,
-        )  # fmt: skip
-        engine.warm_up()
-        count = plan.count(concurrency)
-        asked = [response.prompt for response in pair.responses[:count]]
-        run = run_closed_loop(engine, asked, concurrency, pair.lengths[:count])
-        about = {"policy": policy, "concurrency": concurrency, "repeat": repeat}
-        yield {**about, "requests": count, **run_measures(run)}
-        progress({"stage": f"real runs {repeat + 1}", "step": done, "steps": len(cells)})
+def _shuffled_runs(plan: TrialPlan) -> list[tuple[int, int, str]]:
+    """Return (repeat, concurrency, policy) of all runs; those of a repetition in any order."""
+    draw = np.random.default_rng([plan.seed, 2])
+    cells = list(product(plan.concurrency, plan.policies))
+    return [
+        (repeat, *cells[place])
+        for repeat in range(plan.repeats)
+        for place in draw.permutation(len(cells))
+    ]
+
+
+def _run(
+    plan: TrialPlan,
+    pair: _Pair,
+    repeat: int,
+    concurrency: int,
+    policy: str,
+    believed: EngineProfile,
+) -> dict[str, Any]:
+    """Run a policy at a concurrency once."""
+    engine = Engine(
+        pair.target, pair.drafter, policy, pair.limits, sampling=pair.sampling,
+        seed=plan.seed + repeat, profile=believed,
+    )  # fmt: skip
+    engine.warm_up()
+    count = plan.count(concurrency)
+    asked = [response.prompt for response in pair.responses[:count]]
+    run = run_closed_loop(engine, asked, concurrency, pair.lengths[:count])
+    about = {"policy": policy, "concurrency": concurrency, "repeat": repeat}
+    return {**about, "requests": count, **run_measures(run)}
 
 
 def run_measures(run: EngineRun) -> dict[str, float]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import groupby, product
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from dspark_sim.core import NS_PER_MS
 from dspark_sim.model.engine.engine import Engine
@@ -16,8 +15,9 @@ from dspark_sim.model.measure import draft_table, rounded, with_terms
 from dspark_sim.throughput import EngineProfile
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator, Sequence
 
+    import pandas as pd
     from numpy.typing import NDArray
 
     from dspark_sim.model.drafters import Drafter
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from dspark_sim.model.engine.schedule import Limits, Sampling
     from dspark_sim.model.transformer import Transformer
     from dspark_sim.policies import DraftView, SchedulerView
-
-    Progress = Callable[[dict[str, Any]], None]
 
 _STEPS = 4
 
@@ -109,33 +107,51 @@ class Script:
         return np.minimum(lengths.astype(np.int64), view.draft_len)
 
 
-def measure_costs(
-    target: Transformer,
-    drafter: Drafter | None,
-    limits: Limits,
-    sampling: Sampling | None = None,
-    grid: CostGrid | None = None,
-    progress: Progress = lambda row: None,
-) -> pd.DataFrame:
-    """Take a few steps of every cell; return one row per step.
+class CostBench:
+    """An engine whose steps are measured, cell by cell.
 
-    Columns: those of `Cell`, num_requests (prompts included), batch_tokens, kv_tokens_read,
-    step_ms, and draft_ms: all that a step does only because it drafts, which is drafting, asking
-    the policy, and writing what was committed into the drafter's context.
+    Parameters
+    ----------
+    target, drafter, limits, sampling
+        As of the engine that the costs are for.
+    grid : CostGrid, optional
+
+    Attributes
+    ----------
+    groups : list of list of Cell
+        Cells that share their requests, which are put into slots once for all of them.
     """
-    script = Script()
-    engine = Engine(target, drafter, script, limits, sampling=sampling)
-    cells = (grid or CostGrid()).cells(limits, engine.gamma)
-    rows = list[dict[str, float]]()
-    for (requests, context), group in groupby(cells, key=lambda cell: cell[:2]):
-        script.cell = Cell(requests, context)
-        _fill(engine, requests, context)
-        for script.cell in group:
-            rows += [_row(script.cell, report) for report in _steps(engine, script.cell)]
-        for request in list(engine.running):
-            engine.abort(request.id)
-        progress({"stage": "step costs", "step": len(rows), "steps": _STEPS * len(cells)})
-    return pd.DataFrame(rows)
+
+    def __init__(
+        self,
+        target: Transformer,
+        drafter: Drafter | None,
+        limits: Limits,
+        sampling: Sampling | None = None,
+        grid: CostGrid | None = None,
+    ) -> None:
+        self._script = Script()
+        self._engine = Engine(target, drafter, self._script, limits, sampling=sampling)
+        cells = (grid or CostGrid()).cells(limits, self._engine.gamma)
+        self.groups = [list(group) for _, group in groupby(cells, key=lambda cell: cell[:2])]
+
+    def measure(self, group: Sequence[Cell]) -> list[dict[str, float]]:
+        """Take a few steps of every cell of a group; return one row per step.
+
+        Keys: those of `Cell`, num_requests (prompts included), batch_tokens, kv_tokens_read,
+        step_ms, and draft_ms: all that a step does only because it drafts, which is drafting,
+        asking the policy, and writing what was committed into the drafter's context.
+        """
+        requests, context = group[0].requests, group[0].context
+        self._script.cell = Cell(requests, context)
+        _fill(self._engine, requests, context)
+        rows = []
+        for cell in group:
+            self._script.cell = cell
+            rows += [_row(cell, report) for report in _steps(self._engine, cell)]
+        for request in list(self._engine.running):
+            self._engine.abort(request.id)
+        return rows
 
 
 def _fill(engine: Engine, requests: int, context: int) -> None:
