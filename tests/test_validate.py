@@ -172,7 +172,7 @@ def test_no_predicted_policy_is_among_the_fitted_ones():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("case", ["V1", "V3", "V6"])
+@pytest.mark.parametrize("case", ["V1", "V3", "V5", "V6"])
 def test_a_quick_run_keeps_its_bounds(case):
     (found,) = validate([case], Settings(quick=True))
     assert found.within_bounds, format_validation(found)

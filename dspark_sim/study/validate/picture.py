@@ -36,7 +36,7 @@ LABELS = {
     "step_ms": "Step time (ms)",
 }
 _COLUMNS = 3
-_LEGEND = "lines: predicted; markers: published, hollow where fitted"
+_LEGEND = "lines: predicted; markers: published or measured, hollow where fitted"
 
 
 def save_validation(found: Validation, path: str | Path) -> list[Path]:
