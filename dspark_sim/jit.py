@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 _ROOMS = ("acceptance", "policies", "simulator")
 _CONSTANTS = (
+    "brackets.py",
     "state.py",
     "kernel_policy.py",
     "switches.py",

@@ -7,7 +7,16 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dspark_sim.acceptance.luck import ACCEPT, DIFFICULTY, NOISE, RESPONSE, normal, uniform
+from dspark_sim.acceptance.brackets import BINS, SLACK
+from dspark_sim.acceptance.luck import (
+    ACCEPT,
+    DIFFICULTY,
+    NOISE,
+    RESPONSE,
+    normal,
+    normal_quantile,
+    uniform,
+)
 from dspark_sim.jit import kernel, kernel_inlined
 
 if TYPE_CHECKING:
@@ -35,6 +44,8 @@ class AcceptanceTables(NamedTuple):
     response_start: NDArray[np.int64]  # (Q + 1,), into the recorded positions
     recorded_accepted: NDArray[np.int16]  # (P,)
     recorded_confidence: NDArray[np.float32]  # (P, γ)
+    normal_at: NDArray[np.float64]  # (BINS + 1,), see `brackets`
+    logit_at: NDArray[np.float64]  # (BINS + 1,)
 
 
 @kernel_inlined
@@ -127,23 +138,41 @@ def draft_block(
         return min(draft_len, tables.recorded_accepted[row])
     request_part = tables.request_sd[member] * level
     token_sd = tables.token_sd[member]
-    if want_confidence and token_sd > 0.0:
-        _recall(key, position, draft_len, cursor, difficulty)
     accepted = 0
+    if not want_confidence:
+        while accepted < draft_len:
+            base = tables.intercept[member, draft_len, accepted] + request_part
+            if not _passes(tables, key, position + accepted, base, token_sd):
+                break
+            accepted += 1
+        return accepted
+    if token_sd > 0.0:
+        _recall(key, position, draft_len, cursor, difficulty)
     alive = True
     for j in range(draft_len):
         logit = tables.intercept[member, draft_len, j] + request_part
         if token_sd > 0.0:
-            known = want_confidence
-            logit += token_sd * (difficulty[j] if known else normal(key, position + j, DIFFICULTY))
+            logit += token_sd * difficulty[j]
         rate = sigmoid(logit)
         alive &= uniform(key, position + j, ACCEPT) < rate
         accepted += alive
-        if want_confidence:
-            confidence[j] = _view(tables, member, j, rate, key, position + j)
-        elif not alive:
-            break
+        confidence[j] = _view(tables, member, j, rate, key, position + j)
     return accepted
+
+
+@kernel_inlined
+def _passes(
+    tables: AcceptanceTables, key: np.uint64, position: int, base: float, token_sd: float
+) -> bool:
+    """Return whether the token of a position is accepted, from the brackets where they tell."""
+    luck = uniform(key, position, ACCEPT)
+    hardness = uniform(key, position, DIFFICULTY)
+    at, place = int(luck * BINS), int(hardness * BINS)
+    if base + token_sd * tables.normal_at[place] > tables.logit_at[at + 1] + SLACK:
+        return True
+    if base + token_sd * tables.normal_at[place + 1] < tables.logit_at[at] - SLACK:
+        return False
+    return luck < sigmoid(base + token_sd * normal_quantile(hardness))
 
 
 @kernel_inlined

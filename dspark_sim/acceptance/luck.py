@@ -116,10 +116,9 @@ def normal(key: np.uint64, position: int, stream: np.uint64) -> float:
 
 @kernel
 def _polynomial(x: float, coefficients: tuple[float, ...]) -> float:
-    value = 0.0
-    for c in coefficients:
-        value = value * x + c
-    return value
+    c = coefficients  # written out: a loop over a tuple is not unrolled
+    high = ((c[0] * x + c[1]) * x + c[2]) * x + c[3]
+    return (((high * x + c[4]) * x + c[5]) * x + c[6]) * x + c[7]
 
 
 @kernel

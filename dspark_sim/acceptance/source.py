@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dspark_sim.acceptance.brackets import logit_brackets, normal_brackets
 from dspark_sim.acceptance.kernels import AcceptanceTables, draft_block
 from dspark_sim.acceptance.luck import DIFFICULTY, normal, request_key
 from dspark_sim.core import UserError
@@ -184,6 +185,8 @@ def _tables(
         recorded_confidence=np.concatenate(
             [*confidences, np.zeros((0, gamma), np.float32)], axis=0, dtype=np.float32
         ),
+        normal_at=normal_brackets(),
+        logit_at=logit_brackets(),
     )
 
 

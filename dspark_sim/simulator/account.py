@@ -35,7 +35,7 @@ def account(
     context_ns = step_ns - overhead_ns - draft_ns - verify_ns
     prefill_ns = 0
     if context_ns > 0:
-        decode_kv, chunk_kv = _kv_tokens(state)
+        decode_kv, chunk_kv = clock[s.DECODE_KV], clock[s.CHUNK_KV]
         if drafting > 0:
             own = int(np.rint(engine.draft_context_ns * (decode_kv + chunk_kv)))
             draft_ns += own
@@ -54,17 +54,3 @@ def account(
     counters[s.C_PREFILL_NS] += prefill_ns + prompt_ns
     counters[s.C_REJECTED_NS] += rejected_ns
     counters[s.C_COMMITTED_NS] += shared_ns - prompt_ns - rejected_ns
-
-
-@kernel_inlined
-def _kv_tokens(state: State) -> tuple[int, int]:
-    """Return the KV tokens that the step reads for decoding requests, and for prompt chunks."""
-    slots, requests, decode, chunk = state.slots, state.requests, 0, 0
-    for place in range(state.clock[s.RUNNING]):
-        slot = slots[s.ORDER, place]
-        if slots[s.PREFILLED, slot] == slots[s.PREFILL_TARGET, slot]:
-            request = slots[s.REQUEST, slot]
-            decode += requests[s.PROMPT, request] + requests[s.EMITTED, request]
-        elif slots[s.CHUNK, slot] > 0:
-            chunk += slots[s.PREFILLED, slot] + slots[s.CHUNK, slot]
-    return decode, chunk

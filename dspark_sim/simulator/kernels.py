@@ -48,9 +48,12 @@ def begin_step(engine: Engine, state: State) -> int:
 
 @kernel_inlined
 def _gather(state: State) -> None:
-    """Collect decoding requests into rows, in order of admission, and count the prefill."""
-    clock, slots, rows = state.clock, state.slots, state.rows
-    decodes = prefill_tokens = prefill_requests = ending = 0
+    """Collect decoding requests into rows, in order of admission, and count the prefill.
+
+    The KV tokens that the step reads are every decode's context and every chunk up to its end.
+    """
+    clock, slots, rows, requests = state.clock, state.slots, state.rows, state.requests
+    decodes = prefill_tokens = prefill_requests = ending = decode_kv = chunk_kv = 0
     for place in range(clock[s.RUNNING]):
         slot = slots[s.ORDER, place]
         missing = slots[s.PREFILL_TARGET, slot] - slots[s.PREFILLED, slot]
@@ -58,8 +61,11 @@ def _gather(state: State) -> None:
             rows[s.ROW_SLOT, decodes] = slot
             rows[s.ROW_LAST_VERIFY, decodes] = slots[s.LAST_VERIFY, slot]
             rows[s.ROW_LAST_ACCEPTED, decodes] = slots[s.LAST_ACCEPTED, slot]
+            request = slots[s.REQUEST, slot]
+            decode_kv += requests[s.PROMPT, request] + requests[s.EMITTED, request]
             decodes += 1
         elif slots[s.CHUNK, slot] > 0:
+            chunk_kv += slots[s.PREFILLED, slot] + slots[s.CHUNK, slot]
             prefill_tokens += slots[s.CHUNK, slot]
             prefill_requests += 1
             ending += slots[s.CHUNK, slot] == missing
@@ -67,6 +73,8 @@ def _gather(state: State) -> None:
     clock[s.PREFILL_TOKENS] = prefill_tokens
     clock[s.PREFILL_REQUESTS] = prefill_requests
     clock[s.SAMPLING] = decodes + ending
+    clock[s.DECODE_KV] = decode_kv
+    clock[s.CHUNK_KV] = chunk_kv
 
 
 @kernel_inlined
@@ -128,24 +136,11 @@ def _drafting(state: State) -> tuple[int, int, int]:
 
 
 @kernel_inlined
-def kv_tokens_read(state: State) -> int:
-    """Return KV tokens the step reads: every decode's context, every chunk up to its end."""
-    slots, requests, total = state.slots, state.requests, 0
-    for place in range(state.clock[s.RUNNING]):
-        slot = slots[s.ORDER, place]
-        if slots[s.PREFILLED, slot] == slots[s.PREFILL_TARGET, slot]:
-            request = slots[s.REQUEST, slot]
-            total += requests[s.PROMPT, request] + requests[s.EMITTED, request]
-        elif slots[s.CHUNK, slot] > 0:
-            total += slots[s.PREFILLED, slot] + slots[s.CHUNK, slot]
-    return total
-
-
-@kernel_inlined
 def _context_ns(per_token: float, drafting_per_token: float, state: State) -> int:
     """Return the context term: a cost per KV token read, more in a step that drafts."""
     per_token += drafting_per_token if _drafting(state)[0] > 0 else 0.0
-    return int(np.rint(per_token * kv_tokens_read(state))) if per_token > 0.0 else 0
+    kv_tokens = state.clock[s.DECODE_KV] + state.clock[s.CHUNK_KV]
+    return int(np.rint(per_token * kv_tokens)) if per_token > 0.0 else 0
 
 
 @kernel_inlined

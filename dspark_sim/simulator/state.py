@@ -86,8 +86,10 @@ NUM_ROW_ROWS = 7
     SAMPLING,
     BAD_TOKENS,
     RECORD_EVERY,
-) = range(20)
-NUM_CLOCK = 20
+    DECODE_KV,
+    CHUNK_KV,
+) = range(22)
+NUM_CLOCK = 22
 
 # Entries of `counters`; `window` holds them as they stood when the window opened and closed
 (
