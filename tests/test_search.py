@@ -108,7 +108,7 @@ def test_any_number_of_candidates_is_in_order_at_once_and_bucket_by_bucket(shape
     total = spread_candidates(survival, draft_len, shape[0], order, buckets)
     first = 0
     for end in np.unique(buckets[(buckets > 0) & (buckets <= total)]):
-        sort_places(survival, order, first, end)
+        sort_places(survival.reshape(-1), survival.shape[1], order, first, end)
         assert order[:end].tolist() == expected[:end]
         first = end
     assert first == total == len(expected)

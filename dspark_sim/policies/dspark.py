@@ -66,7 +66,7 @@ def dspark(step: Decision) -> None:
         if place == ordered:
             while step.buckets[bucket] == ordered:
                 bucket += 1
-            sort_places(step.survival, step.order, ordered, step.buckets[bucket])
+            sort_places(worth, gamma, step.order, ordered, step.buckets[bucket])
             ordered = step.buckets[bucket]
         best = step.order[place]
         expected += worth[best]

@@ -92,47 +92,61 @@ def take_candidate(
     return size
 
 
-# Buckets of survival: up to 128 to an octave, from 1 down to 2^-12; the last has what is smaller.
-NUM_BUCKETS = 12 * 128 + 1
-_MANTISSA_BITS, _BIAS = 52, 1023
+# Buckets of survival, the larger first: the leading bits of survival + 1/16. They are even within
+# an octave, from 1/512 of it to 1/16, and finer by half where survival is below 15/16, 7/16, ...
+_MANTISSA_BITS, _OFFSET = 52, 1.0 / 16.0
+NUM_BUCKETS = 65 * 32 + 1
 
 
 @kernel_inlined
 def _fineness(candidates: int) -> int:
     """Return how many bits of the mantissa tell buckets apart: fewer buckets for few candidates."""
-    return 7 if candidates > 512 else 5 if candidates > 128 else 3
+    return 9 if candidates > 1024 else 7 if candidates > 128 else 5
 
 
 @kernel_inlined
-def _bucket(bits: int, fineness: int) -> int:
-    """Return the bucket of a survival given as the bits of its float, larger ones first."""
-    place = (_BIAS << fineness) - (bits >> (_MANTISSA_BITS - fineness))
-    return min(max(place, 0), 12 << fineness)
+def _last(fineness: int) -> int:
+    """Return the number of the last bucket, of survival 0."""
+    return 65 << fineness >> 4
+
+
+@kernel_inlined
+def _bucket(survival: float, fineness: int) -> int:
+    """Return the bucket of a survival in [0, 1]."""
+    shift = _MANTISSA_BITS - fineness
+    top = np.float64(1.0 + _OFFSET).view(np.int64) >> shift
+    place = int(top - (np.float64(survival + _OFFSET).view(np.int64) >> shift))
+    return min(max(place, 0), _last(fineness))
 
 
 @kernel_inlined
 def _count(
-    bits: NDArray[np.int64],
+    survival: NDArray[np.float64],
     draft_len: NDArray[np.int64],
     num: int,
     least: int,
     fineness: int,
     buckets: NDArray[np.int64],
 ) -> None:
-    for b in range((12 << fineness) + 1):
+    for b in range(_last(fineness) + 1):
         buckets[b] = 0
     for r in range(num):
         for j in range(least, draft_len[r]):
-            buckets[_bucket(bits[r, j], fineness)] += 1
+            buckets[_bucket(survival[r, j], fineness)] += 1
 
 
 @kernel_inlined
 def _insert(
-    worth: NDArray[np.float64], order: NDArray[np.int64], place: int, candidate: int
+    worth: NDArray[np.float64], gamma: int, order: NDArray[np.int64], place: int, candidate: int
 ) -> None:
-    """Put a candidate into the sorted first `place` of `order`, behind its equals."""
-    while place > 0 and worth[order[place - 1]] < worth[candidate]:
-        order[place] = order[place - 1]
+    """Put a candidate into the sorted first `place` of `order`; requests come in ascending."""
+    while place > 0:
+        before = order[place - 1]
+        if worth[before] > worth[candidate]:
+            break
+        if worth[before] == worth[candidate] and before % gamma <= candidate % gamma:
+            break
+        order[place] = before
         place -= 1
     order[place] = candidate
 
@@ -149,31 +163,29 @@ def spread_candidates(
 
     `buckets` then says where each bucket ends; within one the order is not yet that of survival.
     """
-    bits, gamma = survival.view(np.int64), survival.shape[1]
+    gamma = survival.shape[1]
     fineness = _fineness(num * gamma)
-    _count(bits, draft_len, num, 0, fineness, buckets)
+    _count(survival, draft_len, num, 0, fineness, buckets)
     total = 0
-    for b in range((12 << fineness) + 1):
+    for b in range(_last(fineness) + 1):
         here = buckets[b]
         buckets[b] = total
         total += here
-    for j in range(gamma):
-        for r in range(num):
-            if j < draft_len[r]:
-                b = _bucket(bits[r, j], fineness)
-                order[buckets[b]] = r * gamma + j
-                buckets[b] += 1
+    for r in range(num):
+        for j in range(draft_len[r]):
+            b = _bucket(survival[r, j], fineness)
+            order[buckets[b]] = r * gamma + j
+            buckets[b] += 1
     return total
 
 
 @kernel_inlined
 def sort_places(
-    survival: NDArray[np.float64], order: NDArray[np.int64], first: int, end: int
+    worth: NDArray[np.float64], gamma: int, order: NDArray[np.int64], first: int, end: int
 ) -> None:
     """Sort the spread candidates from place `first` up to `end`, where a bucket ends."""
-    worth = survival.reshape(-1)
     for place in range(first + 1, end):
-        _insert(worth, order, place, order[place])
+        _insert(worth, gamma, order, place, order[place])
 
 
 @kernel
@@ -186,7 +198,7 @@ def rank_candidates(
 ) -> int:
     """Write all candidates in order, each as its index r * γ + j; return how many there are."""
     total = spread_candidates(survival, draft_len, num, order, buckets)
-    sort_places(survival, order, 0, total)
+    sort_places(survival.reshape(-1), survival.shape[1], order, 0, total)
     return total
 
 
@@ -206,25 +218,25 @@ def allocate_budget(
     The first `least` tokens of every draft come before all others. Whole buckets are given at
     once; only the one where the budget ends is sorted.
     """
-    bits, worth, gamma = survival.view(np.int64), survival.reshape(-1), survival.shape[1]
+    gamma, worth = survival.shape[1], survival.reshape(-1)
     fineness = _fineness(num * gamma)
-    _count(bits, draft_len, num, least, fineness, buckets)
+    _count(survival, draft_len, num, least, fineness, buckets)
     for r in range(num):
         verify_len[r] = min(least, draft_len[r])
         budget -= verify_len[r]
     edge = 0
-    while edge <= 12 << fineness and budget >= buckets[edge]:
+    while edge <= _last(fineness) and budget >= buckets[edge]:
         budget -= buckets[edge]
         edge += 1
     waiting = 0
-    for j in range(least, gamma):
-        for r in range(num):
-            if j < draft_len[r]:
-                b = _bucket(bits[r, j], fineness)
-                if b < edge:
-                    verify_len[r] = j + 1
-                elif b == edge:
-                    _insert(worth, order, waiting, r * gamma + j)
-                    waiting += 1
+    for r in range(num):
+        given = 0
+        for j in range(least, draft_len[r]):
+            b = _bucket(survival[r, j], fineness)
+            given += b < edge
+            if b == edge:
+                _insert(worth, gamma, order, waiting, r * gamma + j)
+                waiting += 1
+        verify_len[r] += given
     for place in range(min(waiting, budget)):
         verify_len[order[place] // gamma] += 1
