@@ -160,7 +160,7 @@ def draft_block(
     return accepted
 
 
-@kernel_inlined
+@kernel
 def _passes(
     tables: AcceptanceTables, key: np.uint64, position: int, base: float, token_sd: float
 ) -> bool:

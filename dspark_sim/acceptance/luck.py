@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from dspark_sim.jit import kernel, kernel_inlined
+from dspark_sim.jit import kernel
 
 ACCEPT = np.uint64(0)
 DIFFICULTY = np.uint64(1)
@@ -88,7 +88,7 @@ _FAR_BOTTOM = (
 )
 
 
-@kernel_inlined
+@kernel
 def _mix(x: np.uint64) -> np.uint64:
     x = (x ^ (x >> _S30)) * _MIX_1
     x = (x ^ (x >> _S27)) * _MIX_2
@@ -101,7 +101,7 @@ def request_key(seed: int, request: int) -> np.uint64:
     return _mix(_mix(np.uint64(seed) + _GOLDEN) + (np.uint64(request) + np.uint64(1)) * _GOLDEN)
 
 
-@kernel_inlined
+@kernel
 def uniform(key: np.uint64, position: int, stream: np.uint64) -> float:
     """Return a uniform number in (0, 1) for an output position of the request behind `key`."""
     counter = np.uint64(position) * _STREAMS + stream + np.uint64(1)
@@ -114,7 +114,7 @@ def normal(key: np.uint64, position: int, stream: np.uint64) -> float:
     return normal_quantile(uniform(key, position, stream))
 
 
-@kernel_inlined
+@kernel
 def _polynomial(x: float, coefficients: tuple[float, ...]) -> float:
     c = coefficients  # written out: a loop over a tuple is not unrolled
     high = ((c[0] * x + c[1]) * x + c[2]) * x + c[3]

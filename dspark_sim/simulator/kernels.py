@@ -116,11 +116,7 @@ def draft(acceptance: AcceptanceTables, state: State, want_confidence: bool, lag
                     state.confidence[r, j] = 0.0
                 survival *= state.confidence[r, j]
                 state.survival[r, j] = survival
-            for j in range(state.confidence.shape[1]):
-                if lag == 0:
-                    state.stale[r, j] = state.survival[r, j]
-                else:
-                    state.stale[r, j] = state.history[slot, lag - 1, j]
+                state.stale[r, j] = state.history[slot, lag - 1, j] if lag > 0 else survival
 
 
 @kernel_inlined

@@ -69,12 +69,12 @@ def with_defaults(requests: pd.DataFrame) -> pd.DataFrame:
     What is no number becomes NaN, for `first_fault` to find.
     """
     frame = pd.DataFrame(index=pd.RangeIndex(len(requests)))
-    numbers = pd.RangeIndex(len(requests)).to_series()
+    numbers, nothing = frame.index.to_series(), pd.Series("", index=frame.index)
     frame["request_id"] = _text(requests.get("request_id"), numbers)
     for name in NUMBERS:
         values = pd.Series(requests[name].to_numpy())
         frame[name] = pd.to_numeric(values, errors="coerce").astype(np.float64)
-    frame["category"] = _text(requests.get("category"), numbers.map(lambda _: ""))
+    frame["category"] = _text(requests.get("category"), nothing)
     return frame
 
 
