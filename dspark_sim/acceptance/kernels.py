@@ -35,6 +35,7 @@ class AcceptanceTables(NamedTuple):
     intercept: NDArray[np.float64]  # (L, γ + 1, γ), by draft length and position
     request_sd: NDArray[np.float64]  # (L,)
     token_sd: NDArray[np.float64]  # (L,)
+    told_as_is: NDArray[np.bool_]  # (L,), whether the next three change nothing
     confidence_scale: NDArray[np.float64]  # (L, γ), on the logit
     confidence_bias: NDArray[np.float64]  # (L, γ)
     confidence_noise: NDArray[np.float64]  # (L, γ)
@@ -87,6 +88,11 @@ def locate(
     return start + position - cursor[1]
 
 
+def ring_size(max_draft_len: int) -> int:
+    """Return the length of a ring for the positions of a block: the power of two from γ on."""
+    return 1 << (max(max_draft_len, 1) - 1).bit_length()
+
+
 @kernel_inlined
 def _recall(
     key: np.uint64,
@@ -95,16 +101,13 @@ def _recall(
     cursor: NDArray[np.int64],
     difficulty: NDArray[np.float64],
 ) -> None:
-    """Fill `difficulty` from a position on; the cursor holds (position, length) of what is there.
+    """Fill the ring `difficulty` for a block; the cursor holds (position, length) of what it has.
 
     A block begins where the one before was cut, hence in the middle of what that one drew.
     """
-    shift = position - cursor[0]
-    known = cursor[1] - shift if shift >= 0 else 0
-    for j in range(known):
-        difficulty[j] = difficulty[j + shift]
-    for j in range(max(known, 0), draft_len):
-        difficulty[j] = normal(key, position + j, DIFFICULTY)
+    known = max(cursor[0] + cursor[1] - position, 0) if position >= cursor[0] else 0
+    for j in range(known, draft_len):
+        difficulty[(position + j) & (len(difficulty) - 1)] = normal(key, position + j, DIFFICULTY)
     cursor[0], cursor[1] = position, max(known, draft_len)
 
 
@@ -125,8 +128,8 @@ def draft_block(
 
     Writes the drafter's confidence into `confidence` (γ,) if wanted. `level` is the request's
     standard normal level; the j-th token stands at output position ``position + j - 1`` and is
-    tested against that position's own luck. `cursor` (3,) and `difficulty` (γ,) remember what the
-    request's next block needs again; a cursor of (0, 0, -1) remembers nothing.
+    tested against that position's own luck. `cursor` (3,) and `difficulty` (`ring_size`(γ),)
+    remember what the request's next block needs again; a cursor of (0, 0, -1) remembers nothing.
     """
     member = tables.member[request]
     if tables.recorded[member]:
@@ -148,15 +151,15 @@ def draft_block(
         return accepted
     if token_sd > 0.0:
         _recall(key, position, draft_len, cursor, difficulty)
-    alive = True
+    alive, told = True, tables.told_as_is[member]
     for j in range(draft_len):
         logit = tables.intercept[member, draft_len, j] + request_part
         if token_sd > 0.0:
-            logit += token_sd * difficulty[j]
+            logit += token_sd * difficulty[(position + j) & (len(difficulty) - 1)]
         rate = sigmoid(logit)
         alive &= uniform(key, position + j, ACCEPT) < rate
         accepted += alive
-        confidence[j] = _view(tables, member, j, rate, key, position + j)
+        confidence[j] = rate if told else _view(tables, member, j, rate, key, position + j)
     return accepted
 
 

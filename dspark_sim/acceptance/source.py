@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dspark_sim.acceptance.brackets import logit_brackets, normal_brackets
-from dspark_sim.acceptance.kernels import AcceptanceTables, draft_block
+from dspark_sim.acceptance.kernels import AcceptanceTables, draft_block, ring_size
 from dspark_sim.acceptance.luck import DIFFICULTY, normal, request_key
 from dspark_sim.core import UserError
 from dspark_sim.jit import kernel
@@ -111,7 +111,7 @@ class AcceptanceSource(ABC):
         positions = np.asarray(output_position, dtype=np.int64)
         confidence = np.zeros((len(requests), length))
         accepted = np.zeros(len(requests), dtype=np.int64)
-        cursor, difficulty = np.zeros(3, dtype=np.int64), np.zeros(length)
+        cursor, difficulty = np.zeros(3, dtype=np.int64), np.zeros(ring_size(length))
         _blocks(bound, seed, requests, positions, cursor, difficulty, confidence, accepted)
         return confidence, accepted
 
@@ -174,6 +174,7 @@ def _tables(
         intercept=intercept,
         request_sd=np.array([member.request_sd for member in members]),
         token_sd=np.array([member.token_sd for member in members]),
+        told_as_is=((scale == 1.0) & (bias == 0.0) & (noise == 0.0)).all(axis=1),
         confidence_scale=scale,
         confidence_bias=bias,
         confidence_noise=noise,

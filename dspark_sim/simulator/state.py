@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from dspark_sim.acceptance.kernels import ring_size
 from dspark_sim.policies.search import NUM_BUCKETS
 
 if TYPE_CHECKING:
@@ -205,7 +206,7 @@ class State(NamedTuple):
     level: Floats  # (S,)
     history: Floats  # (S, 3, γ), newest first
     cursor: Ints  # (S, 3)
-    difficulty: Floats  # (S, γ)
+    difficulty: Floats  # (S, ring_size(γ))
     rows: Ints  # (7, S)
     confidence: Floats  # (S, γ)
     survival: Floats  # (S, γ)
@@ -242,7 +243,7 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
         level=np.zeros(slots),
         history=np.ones((slots, 3, gamma)),
         cursor=np.zeros((slots, 3), dtype=np.int64),
-        difficulty=np.zeros((slots, gamma)),
+        difficulty=np.zeros((slots, ring_size(gamma))),
         rows=np.zeros((NUM_ROW_ROWS, slots), dtype=np.int64),
         confidence=np.zeros((slots, gamma)),
         survival=np.zeros((slots, gamma)),
