@@ -19,7 +19,7 @@ WALKS = {
 
 @numba.njit
 def walk(tables, key, places, cursor, difficulty, want):
-    """Draft blocks one after the other; `cursor` (3,) and `difficulty` (ring_size(γ),) are handed on."""
+    """Draft blocks one after another; `cursor` (3,), `difficulty` (ring_size(γ),) are handed on."""
     confidence = np.zeros((len(places), 7))
     accepted = np.zeros(len(places), dtype=np.int64)
     for i in range(len(places)):

@@ -92,8 +92,8 @@ def take_candidate(
     return size
 
 
-# Buckets of survival, the larger first: the leading bits of survival + 1/16. They are even within
-# an octave, from 1/512 of it to 1/16, and finer by half where survival is below 15/16, 7/16, ...
+# Buckets of survival, the larger first: the leading bits of survival + 1/16, hence even between
+# powers of two and half as wide below 15/16, 7/16, 3/16 and 1/16 as above.
 _MANTISSA_BITS, _OFFSET = 52, 1.0 / 16.0
 NUM_BUCKETS = 65 * 32 + 1
 
@@ -101,7 +101,7 @@ NUM_BUCKETS = 65 * 32 + 1
 @kernel_inlined
 def _fineness(candidates: int) -> int:
     """Return how many bits of the mantissa tell buckets apart: fewer buckets for few candidates."""
-    return 9 if candidates > 1024 else 7 if candidates > 128 else 5
+    return 9 if candidates > 1024 else 8 if candidates > 256 else 7 if candidates > 64 else 5
 
 
 @kernel_inlined
@@ -219,7 +219,7 @@ def allocate_budget(
     once; only the one where the budget ends is sorted.
     """
     gamma, worth = survival.shape[1], survival.reshape(-1)
-    fineness = _fineness(num * gamma)
+    fineness = _fineness(num * gamma) - 2  # only one bucket is sorted
     _count(survival, draft_len, num, least, fineness, buckets)
     for r in range(num):
         verify_len[r] = min(least, draft_len[r])
