@@ -26,7 +26,9 @@ def test_a_number_lies_between_the_edges_of_its_bin(p):
 def test_outcomes_are_those_of_exact_acceptance_rates(logit, sd):
     tables = load_acceptance("chat-dspark", 3).tables([""] * 400, 3)
     tables = tables._replace(
-        intercept=np.full_like(tables.intercept, logit), token_sd=np.full_like(tables.token_sd, sd)
+        intercept=np.full_like(tables.intercept, logit),
+        odds_against=np.full_like(tables.intercept, np.exp(-logit)),
+        token_sd=np.full_like(tables.token_sd, sd),
     )
     for request in range(400):
         counts = [

@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+FAR = 600.0  # logits beyond it count as this: their odds are still numbers
+
+
 class AcceptanceTables(NamedTuple):
     """Laws and recordings as arrays, bound to the requests of one run.
 
@@ -33,6 +36,7 @@ class AcceptanceTables(NamedTuple):
     member: NDArray[np.int32]  # (N,)
     recorded: NDArray[np.bool_]  # (L,)
     intercept: NDArray[np.float64]  # (L, γ + 1, γ), by draft length and position
+    odds_against: NDArray[np.float64]  # (L, γ + 1, γ), exp(-intercept)
     request_sd: NDArray[np.float64]  # (L,)
     token_sd: NDArray[np.float64]  # (L,)
     told_as_is: NDArray[np.bool_]  # (L,), whether the next three change nothing
@@ -98,16 +102,21 @@ def _recall(
     key: np.uint64,
     position: int,
     draft_len: int,
+    request_part: float,
+    token_sd: float,
     cursor: NDArray[np.int64],
-    difficulty: NDArray[np.float64],
+    odds: NDArray[np.float64],
 ) -> None:
-    """Fill the ring `difficulty` for a block; the cursor holds (position, length) of what it has.
+    """Fill the ring `odds` for a block; the cursor holds (position, length) of what it has.
 
     A block begins where the one before was cut, hence in the middle of what that one drew.
     """
     known = max(cursor[0] + cursor[1] - position, 0) if position >= cursor[0] else 0
     for j in range(known, draft_len):
-        difficulty[(position + j) & (len(difficulty) - 1)] = normal(key, position + j, DIFFICULTY)
+        logit = request_part
+        if token_sd > 0.0:
+            logit += token_sd * normal(key, position + j, DIFFICULTY)
+        odds[(position + j) & (len(odds) - 1)] = math.exp(min(max(-logit, -FAR), FAR))
     cursor[0], cursor[1] = position, max(known, draft_len)
 
 
@@ -121,15 +130,15 @@ def draft_block(
     draft_len: int,
     want_confidence: bool,
     cursor: NDArray[np.int64],
-    difficulty: NDArray[np.float64],
+    odds: NDArray[np.float64],
     confidence: NDArray[np.float64],
 ) -> int:
     """Draft `draft_len` tokens from an output position; return how many would be accepted.
 
     Writes the drafter's confidence into `confidence` (γ,) if wanted. `level` is the request's
     standard normal level; the j-th token stands at output position ``position + j - 1`` and is
-    tested against that position's own luck. `cursor` (3,) and `difficulty` (`ring_size`(γ),)
-    remember what the request's next block needs again; a cursor of (0, 0, -1) remembers nothing.
+    tested against that position's own luck. `cursor` (3,) and `odds` (`ring_size`(γ),) remember
+    what the request's next block needs again; a cursor of (0, 0, -1) remembers nothing.
     """
     member = tables.member[request]
     if tables.recorded[member]:
@@ -149,14 +158,11 @@ def draft_block(
                 break
             accepted += 1
         return accepted
-    if token_sd > 0.0:
-        _recall(key, position, draft_len, cursor, difficulty)
+    _recall(key, position, draft_len, request_part, token_sd, cursor, odds)
     alive, told = True, tables.told_as_is[member]
     for j in range(draft_len):
-        logit = tables.intercept[member, draft_len, j] + request_part
-        if token_sd > 0.0:
-            logit += token_sd * difficulty[(position + j) & (len(difficulty) - 1)]
-        rate = sigmoid(logit)
+        against = tables.odds_against[member, draft_len, j] * odds[(position + j) & (len(odds) - 1)]
+        rate = 1.0 / (1.0 + against)
         alive &= uniform(key, position + j, ACCEPT) < rate
         accepted += alive
         confidence[j] = rate if told else _view(tables, member, j, rate, key, position + j)

@@ -15,7 +15,7 @@ from dspark_sim.policies.budget import (
     spend_budget,
 )
 from dspark_sim.policies.kernel_policy import DCUT, RATIO, KernelPolicy
-from dspark_sim.policies.search import rank_candidates
+from dspark_sim.policies.search import rank_survivals
 from dspark_sim.policies.switches import TRIMMING
 
 if TYPE_CHECKING:
@@ -86,15 +86,15 @@ def dcut(step: Decision) -> None:
 @kernel
 def _best_share(step: Decision) -> int:
     others, drafted = step.clock[0] + step.clock[1], drafted_tokens(step)
-    fixed_ns, worth = step.clock[3] + step.clock[4], step.stale.reshape(-1)
-    rank_candidates(step.stale, step.draft_len, step.clock[0], step.order, step.buckets)
+    fixed_ns = step.clock[3] + step.clock[4]
+    rank_survivals(step.stale, step.draft_len, step.clock[0], 0, step.scratch)
     best, best_rate, expected, taken = drafted, -1.0, 0.0, 0
     for quarter in range(1, QUARTERS + 1):
         budget = ceil(quarter * drafted / QUARTERS)
         if others + budget >= len(step.verify_ns) or step.verify_ns[others + budget] < 0:
             return drafted
         while taken < budget:
-            expected += worth[step.order[taken]]
+            expected += step.scratch.ranked[taken]
             taken += 1
         rate = expected / (fixed_ns + step.verify_ns[others + budget])
         if rate > best_rate:

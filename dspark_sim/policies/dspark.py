@@ -56,19 +56,20 @@ def dspark(step: Decision) -> None:
     tokens_in_batch = num + step.clock[1]
     fixed_ns = step.clock[3] + step.clock[4]
     step.verify_len[:num] = 0
-    total = spread_candidates(step.survival, step.draft_len, num, step.order, step.buckets)
+    total = spread_candidates(step.survival, step.draft_len, num, step.scratch)
     if step.verify_ns[tokens_in_batch] < 0:
         return
-    gamma, worth, bucket, ordered = step.survival.shape[1], step.survival.reshape(-1), 0, 0
+    gamma, worth = step.survival.shape[1], step.survival.reshape(-1)
+    order, buckets, bucket, ordered = step.scratch.order, step.scratch.buckets, 0, 0
     expected = float(num)
     rate = expected / (fixed_ns + step.verify_ns[tokens_in_batch])
     for place in range(min(total, len(step.verify_ns) - 1 - tokens_in_batch)):
         if place == ordered:
-            while step.buckets[bucket] == ordered:
+            while buckets[bucket] == ordered:
                 bucket += 1
-            sort_places(worth, gamma, step.order, ordered, step.buckets[bucket])
-            ordered = step.buckets[bucket]
-        best = step.order[place]
+            sort_places(worth, gamma, order, ordered, buckets[bucket])
+            ordered = buckets[bucket]
+        best = order[place]
         expected += worth[best]
         cost = step.verify_ns[tokens_in_batch + place + 1]
         if cost < 0 or expected / (fixed_ns + cost) <= rate:

@@ -9,7 +9,7 @@ already takes candidates from a heap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,30 @@ from dspark_sim.jit import kernel, kernel_inlined
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+NUM_BUCKETS = 65 * 32 + 1
+
+
+class Scratch(NamedTuple):
+    """What the searches over R requests of γ candidates write to."""
+
+    heap: NDArray[np.int64]  # (R,)
+    order: NDArray[np.int64]  # (R * γ,)
+    ranked: NDArray[np.float64]  # (R * γ,)
+    bucket: NDArray[np.int32]  # (R * γ,)
+    buckets: NDArray[np.int64]  # (NUM_BUCKETS,)
+
+
+def new_scratch(num_requests: int, max_draft_len: int) -> Scratch:
+    """Return room for searches over so many requests with drafts of γ tokens at most."""
+    size = num_requests * max_draft_len
+    return Scratch(
+        heap=np.zeros(num_requests, dtype=np.int64),
+        order=np.zeros(size, dtype=np.int64),
+        ranked=np.zeros(size),
+        bucket=np.zeros(size, dtype=np.int32),
+        buckets=np.zeros(NUM_BUCKETS, dtype=np.int64),
+    )
 
 
 @kernel
@@ -95,13 +119,12 @@ def take_candidate(
 # Buckets of survival, the larger first: the leading bits of survival + 1/16, hence even between
 # powers of two and half as wide below 15/16, 7/16, 3/16 and 1/16 as above.
 _MANTISSA_BITS, _OFFSET = 52, 1.0 / 16.0
-NUM_BUCKETS = 65 * 32 + 1
 
 
 @kernel_inlined
 def _fineness(candidates: int) -> int:
     """Return how many bits of the mantissa tell buckets apart: fewer buckets for few candidates."""
-    return 9 if candidates > 1024 else 8 if candidates > 256 else 7 if candidates > 64 else 5
+    return 9 if candidates > 2048 else 8 if candidates > 1024 else 7 if candidates > 128 else 5
 
 
 @kernel_inlined
@@ -111,28 +134,66 @@ def _last(fineness: int) -> int:
 
 
 @kernel_inlined
-def _bucket(survival: float, fineness: int) -> int:
-    """Return the bucket of a survival in [0, 1]."""
-    shift = _MANTISSA_BITS - fineness
-    top = np.float64(1.0 + _OFFSET).view(np.int64) >> shift
-    place = int(top - (np.float64(survival + _OFFSET).view(np.int64) >> shift))
-    return min(max(place, 0), _last(fineness))
-
-
-@kernel_inlined
 def _count(
     survival: NDArray[np.float64],
     draft_len: NDArray[np.int64],
     num: int,
     least: int,
     fineness: int,
-    buckets: NDArray[np.int64],
+    scratch: Scratch,
 ) -> None:
-    for b in range(_last(fineness) + 1):
-        buckets[b] = 0
+    """Write the bucket of every candidate from `least` on, and how many each bucket holds."""
+    gamma, worth, shift = survival.shape[1], survival.reshape(-1), _MANTISSA_BITS - fineness
+    top, last = np.float64(1.0 + _OFFSET).view(np.int64) >> shift, _last(fineness)
+    for i in range(num * gamma):  # of all at once: a loop without branches runs four abreast
+        place = np.int32(top - (np.float64(worth[i] + _OFFSET).view(np.int64) >> shift))
+        scratch.bucket[i] = min(max(place, np.int32(0)), np.int32(last))
+    for b in range(last + 1):
+        scratch.buckets[b] = 0
     for r in range(num):
         for j in range(least, draft_len[r]):
-            buckets[_bucket(survival[r, j], fineness)] += 1
+            scratch.buckets[scratch.bucket[r * gamma + j]] += 1
+
+
+@kernel_inlined
+def _open_buckets(fineness: int, scratch: Scratch) -> int:
+    """Turn the numbers of candidates into where each bucket begins; return how many there are."""
+    total = 0
+    for b in range(_last(fineness) + 1):
+        here = scratch.buckets[b]
+        scratch.buckets[b] = total
+        total += here
+    return total
+
+
+@kernel
+def rank_survivals(
+    survival: NDArray[np.float64],
+    draft_len: NDArray[np.int64],
+    num: int,
+    least: int,
+    scratch: Scratch,
+) -> int:
+    """Write the survivals of all candidates from `least` on into `ranked`, the largest first.
+
+    Returns how many there are.
+    """
+    gamma, worth, ranked = survival.shape[1], survival.reshape(-1), scratch.ranked
+    fineness = _fineness(num * gamma)
+    _count(survival, draft_len, num, least, fineness, scratch)
+    total = _open_buckets(fineness, scratch)
+    for r in range(num):
+        for j in range(least, draft_len[r]):
+            b = scratch.bucket[r * gamma + j]
+            ranked[scratch.buckets[b]] = worth[r * gamma + j]
+            scratch.buckets[b] += 1
+    for end in range(1, total):
+        value, place = ranked[end], end
+        while place > 0 and ranked[place - 1] < value:
+            ranked[place] = ranked[place - 1]
+            place -= 1
+        ranked[place] = value
+    return total
 
 
 @kernel_inlined
@@ -153,29 +214,21 @@ def _insert(
 
 @kernel
 def spread_candidates(
-    survival: NDArray[np.float64],
-    draft_len: NDArray[np.int64],
-    num: int,
-    order: NDArray[np.int64],
-    buckets: NDArray[np.int64],
+    survival: NDArray[np.float64], draft_len: NDArray[np.int64], num: int, scratch: Scratch
 ) -> int:
-    """Write all candidates, each as its index r * γ + j, bucket after bucket; return their number.
+    """Write all candidates into `order`, bucket after bucket; return how many there are.
 
-    `buckets` then says where each bucket ends; within one the order is not yet that of survival.
+    A candidate is written as its index r * γ + j. `buckets` then says where each bucket ends;
+    within one the order is not yet that of survival.
     """
-    gamma = survival.shape[1]
-    fineness = _fineness(num * gamma)
-    _count(survival, draft_len, num, 0, fineness, buckets)
-    total = 0
-    for b in range(_last(fineness) + 1):
-        here = buckets[b]
-        buckets[b] = total
-        total += here
+    gamma, fineness = survival.shape[1], _fineness(num * survival.shape[1])
+    _count(survival, draft_len, num, 0, fineness, scratch)
+    total = _open_buckets(fineness, scratch)
     for r in range(num):
-        for j in range(draft_len[r]):
-            b = _bucket(survival[r, j], fineness)
-            order[buckets[b]] = r * gamma + j
-            buckets[b] += 1
+        for candidate in range(r * gamma, r * gamma + draft_len[r]):
+            b = scratch.bucket[candidate]
+            scratch.order[scratch.buckets[b]] = candidate
+            scratch.buckets[b] += 1
     return total
 
 
@@ -189,20 +242,6 @@ def sort_places(
 
 
 @kernel
-def rank_candidates(
-    survival: NDArray[np.float64],
-    draft_len: NDArray[np.int64],
-    num: int,
-    order: NDArray[np.int64],
-    buckets: NDArray[np.int64],
-) -> int:
-    """Write all candidates in order, each as its index r * γ + j; return how many there are."""
-    total = spread_candidates(survival, draft_len, num, order, buckets)
-    sort_places(survival.reshape(-1), survival.shape[1], order, 0, total)
-    return total
-
-
-@kernel
 def allocate_budget(
     survival: NDArray[np.float64],
     draft_len: NDArray[np.int64],
@@ -210,8 +249,7 @@ def allocate_budget(
     least: int,
     budget: int,
     verify_len: NDArray[np.int64],
-    order: NDArray[np.int64],
-    buckets: NDArray[np.int64],
+    scratch: Scratch,
 ) -> None:
     """Give `budget` draft tokens to the candidates of highest survival, into `verify_len`.
 
@@ -220,23 +258,23 @@ def allocate_budget(
     """
     gamma, worth = survival.shape[1], survival.reshape(-1)
     fineness = _fineness(num * gamma) - 2  # only one bucket is sorted
-    _count(survival, draft_len, num, least, fineness, buckets)
+    _count(survival, draft_len, num, least, fineness, scratch)
     for r in range(num):
         verify_len[r] = min(least, draft_len[r])
         budget -= verify_len[r]
     edge = 0
-    while edge <= _last(fineness) and budget >= buckets[edge]:
-        budget -= buckets[edge]
+    while edge <= _last(fineness) and budget >= scratch.buckets[edge]:
+        budget -= scratch.buckets[edge]
         edge += 1
     waiting = 0
     for r in range(num):
         given = 0
-        for j in range(least, draft_len[r]):
-            b = _bucket(survival[r, j], fineness)
+        for candidate in range(r * gamma + least, r * gamma + draft_len[r]):
+            b = scratch.bucket[candidate]
             given += b < edge
             if b == edge:
-                _insert(worth, gamma, order, waiting, r * gamma + j)
+                _insert(worth, gamma, scratch.order, waiting, candidate)
                 waiting += 1
         verify_len[r] += given
     for place in range(min(waiting, budget)):
-        verify_len[order[place] // gamma] += 1
+        verify_len[scratch.order[place] // gamma] += 1

@@ -86,8 +86,7 @@ def _pays_at_the_tail(
         int(step.switches[LEAST]),
         budget,
         step.verify_len,
-        step.order,
-        step.buckets,
+        step.scratch,
     )
     for r in range(step.clock[0]):
         for j in range(step.draft_len[r]):
