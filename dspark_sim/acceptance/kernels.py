@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dspark_sim.acceptance.brackets import BINS, SLACK
+from dspark_sim.acceptance.elementary import exponential
 from dspark_sim.acceptance.luck import (
     ACCEPT,
     DIFFICULTY,
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+CHUNK = 8  # positions
 FAR = 600.0  # logits beyond it count as this: their odds are still numbers
 
 
@@ -93,8 +95,8 @@ def locate(
 
 
 def ring_size(max_draft_len: int) -> int:
-    """Return the length of a ring for the positions of a block: the power of two from γ on."""
-    return 1 << (max(max_draft_len, 1) - 1).bit_length()
+    """Return the length of a ring for whole chunks of positions that hold a block: 2^n."""
+    return max(CHUNK, 1 << (max_draft_len + CHUNK - 2).bit_length())
 
 
 @kernel_inlined
@@ -107,17 +109,22 @@ def _recall(
     cursor: NDArray[np.int64],
     odds: NDArray[np.float64],
 ) -> None:
-    """Fill the ring `odds` for a block; the cursor holds (position, length) of what it has.
+    """Have the ring `odds` hold a block's positions; the cursor says which chunks are in it.
 
-    A block begins where the one before was cut, hence in the middle of what that one drew.
+    A block begins where the one before was cut, hence in the middle of what that one drew. Odds
+    are drawn a chunk of positions at a time: a loop without branches runs several abreast.
     """
-    known = max(cursor[0] + cursor[1] - position, 0) if position >= cursor[0] else 0
-    for j in range(known, draft_len):
-        logit = request_part
-        if token_sd > 0.0:
-            logit += token_sd * normal(key, position + j, DIFFICULTY)
-        odds[(position + j) & (len(odds) - 1)] = math.exp(min(max(-logit, -FAR), FAR))
-    cursor[0], cursor[1] = position, max(known, draft_len)
+    first, end = position // CHUNK, (position + draft_len + CHUNK - 1) // CHUNK
+    if not cursor[0] <= first <= cursor[1]:
+        cursor[0] = cursor[1] = first
+    for chunk in range(cursor[1], end):
+        start = (chunk * CHUNK) & (len(odds) - 1)
+        ring = odds[start : start + CHUNK]
+        for i in range(len(ring)):
+            logit = request_part + token_sd * normal(key, chunk * CHUNK + i, DIFFICULTY)
+            ring[i] = exponential(min(max(-logit, -FAR), FAR))
+    cursor[1] = max(cursor[1], end)
+    cursor[0] = max(cursor[0], cursor[1] - len(odds) // CHUNK)
 
 
 @kernel_inlined
