@@ -5,6 +5,7 @@ from hypothesis import strategies as st
 from policy_steps import survivals
 
 from dspark_sim.policies.search import (
+    NUM_BUCKETS,
     allocate_budget,
     new_scratch,
     open_candidates,
@@ -56,7 +57,7 @@ def test_ranked_survivals_are_those_in_order(given_candidates, least):
     room = scratch(survival)
     total = rank_survivals(survival, draft_len, len(draft_len), least, room)
     expected = [-worth for worth, j, _ in in_order(survival, draft_len) if j >= least]
-    assert room.ranked[:total].tolist() == expected
+    assert room.order.view(float)[:total].tolist() == expected
 
 
 @given(candidates(), st.integers(0, 50))
@@ -107,9 +108,9 @@ def test_any_number_of_candidates_is_in_order_at_once_and_bucket_by_bucket(shape
     expected = [r * shape[1] + j for _, j, r in in_order(survival, draft_len)]
     room = scratch(survival)
     total = rank_survivals(survival, draft_len, shape[0], 0, room)
-    assert room.ranked[:total].tolist() == survival.reshape(-1)[expected].tolist()
+    assert room.order.view(float)[:total].tolist() == survival.reshape(-1)[expected].tolist()
     total = spread_candidates(survival, draft_len, shape[0], room)
-    order, buckets = room.order, room.buckets
+    order, buckets = room.order, room.buckets[:NUM_BUCKETS]
     first = 0
     for end in np.unique(buckets[(buckets > 0) & (buckets <= total)]):
         sort_places(survival.reshape(-1), survival.shape[1], order, first, end)

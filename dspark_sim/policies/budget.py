@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dspark_sim.jit import kernel, kernel_inlined
 from dspark_sim.policies.search import (
     allocate_budget,
@@ -14,7 +16,6 @@ from dspark_sim.policies.search import (
 from dspark_sim.policies.switches import EVERY, FILL, GUARD, LEAST, MOST
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from dspark_sim.policies.kernel_policy import Decision
@@ -79,18 +80,18 @@ def _peak(
     `most`, else the smallest. What selects a size stays out of the comparison with the best one,
     so that the loop waits for nothing but the sum.
     """
-    verify_ns, ranked = step.verify_ns, step.scratch.ranked
+    verify_ns, ranking = step.verify_ns, step.scratch.order.view(np.float64)
     best, best_rate, rate = size, -1.0, -1.0
     if size < len(verify_ns) and verify_ns[size] >= 0:
         rate = tokens / (fixed_ns + verify_ns[size])
         best_rate = rate if ends == NO_ENDS or _is_edge(verify_ns, size, ends) else -1.0
     for place in range(min(total, len(verify_ns) - 1 - size)):
-        tokens += ranked[place]
+        tokens += ranking[place]
         here = size + place + 1
         rate = tokens / (fixed_ns + verify_ns[here]) if verify_ns[here] >= 0 else -1.0
         barred = (
             rate < 0.0
-            or ranked[place] < cut
+            or ranking[place] < cut
             or (ends != NO_ENDS and not _is_edge(verify_ns, here, ends))
         )
         candidate = -2.0 if barred else rate
@@ -170,7 +171,7 @@ def fill_tier(step: Decision) -> None:
         size += step.verify_len[r]
     if size >= len(step.verify_ns) or step.verify_ns[size] < 0:
         return
-    survival, draft_len, heap = step.survival, step.draft_len, step.scratch.heap
+    survival, draft_len, heap = step.survival, step.draft_len, step.scratch.order
     left = open_candidates(survival, draft_len, step.clock[0], step.verify_len, heap)
     while left > 0 and size + 1 < len(step.verify_ns):
         if step.verify_ns[size + 1] != step.verify_ns[size]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dspark_sim.core import UserError
 from dspark_sim.jit import kernel
 from dspark_sim.policies.budget import (
@@ -19,7 +21,6 @@ from dspark_sim.policies.search import rank_survivals
 from dspark_sim.policies.switches import TRIMMING
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from dspark_sim.policies.kernel_policy import Decision
@@ -88,13 +89,14 @@ def _best_share(step: Decision) -> int:
     others, drafted = step.clock[0] + step.clock[1], drafted_tokens(step)
     fixed_ns = step.clock[3] + step.clock[4]
     rank_survivals(step.stale, step.draft_len, step.clock[0], 0, step.scratch)
+    ranking = step.scratch.order.view(np.float64)
     best, best_rate, expected, taken = drafted, -1.0, 0.0, 0
     for quarter in range(1, QUARTERS + 1):
         budget = ceil(quarter * drafted / QUARTERS)
         if others + budget >= len(step.verify_ns) or step.verify_ns[others + budget] < 0:
             return drafted
         while taken < budget:
-            expected += step.scratch.ranked[taken]
+            expected += ranking[taken]
             taken += 1
         rate = expected / (fixed_ns + step.verify_ns[others + budget])
         if rate > best_rate:

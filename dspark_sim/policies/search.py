@@ -22,25 +22,16 @@ NUM_BUCKETS = 65 * 32 + 1
 
 
 class Scratch(NamedTuple):
-    """What the searches over R requests of γ candidates write to."""
+    """What the searches over R requests of γ candidates write to; few arrays compile faster."""
 
-    heap: NDArray[np.int64]  # (R,)
-    order: NDArray[np.int64]  # (R * γ,)
-    ranked: NDArray[np.float64]  # (R * γ,)
-    bucket: NDArray[np.int32]  # (R * γ,)
-    buckets: NDArray[np.int64]  # (NUM_BUCKETS,)
+    order: NDArray[np.int64]  # (R * γ,), of candidates, or of requests
+    buckets: NDArray[np.int64]  # (NUM_BUCKETS + R * γ,): of each bucket, then of each candidate
 
 
 def new_scratch(num_requests: int, max_draft_len: int) -> Scratch:
     """Return room for searches over so many requests with drafts of γ tokens at most."""
     size = num_requests * max_draft_len
-    return Scratch(
-        heap=np.zeros(num_requests, dtype=np.int64),
-        order=np.zeros(size, dtype=np.int64),
-        ranked=np.zeros(size),
-        bucket=np.zeros(size, dtype=np.int32),
-        buckets=np.zeros(NUM_BUCKETS, dtype=np.int64),
-    )
+    return Scratch(np.zeros(size, dtype=np.int64), np.zeros(NUM_BUCKETS + size, dtype=np.int64))
 
 
 @kernel
@@ -145,14 +136,15 @@ def _count(
     """Write the bucket of every candidate from `least` on, and how many each bucket holds."""
     gamma, worth, shift = survival.shape[1], survival.reshape(-1), _MANTISSA_BITS - fineness
     top, last = np.float64(1.0 + _OFFSET).view(np.int64) >> shift, _last(fineness)
-    for i in range(num * gamma):  # of all at once: a loop without branches runs four abreast
-        place = np.int32(top - (np.float64(worth[i] + _OFFSET).view(np.int64) >> shift))
-        scratch.bucket[i] = min(max(place, np.int32(0)), np.int32(last))
+    bucket = scratch.buckets[NUM_BUCKETS:]
+    for i in range(num * gamma):  # of all at once: a loop without branches runs several abreast
+        place = top - (np.float64(worth[i] + _OFFSET).view(np.int64) >> shift)
+        bucket[i] = min(max(int(place), 0), last)
     for b in range(last + 1):
         scratch.buckets[b] = 0
     for r in range(num):
         for j in range(least, draft_len[r]):
-            scratch.buckets[scratch.bucket[r * gamma + j]] += 1
+            scratch.buckets[bucket[r * gamma + j]] += 1
 
 
 @kernel_inlined
@@ -174,25 +166,27 @@ def rank_survivals(
     least: int,
     scratch: Scratch,
 ) -> int:
-    """Write the survivals of all candidates from `least` on into `ranked`, the largest first.
+    """Write the survivals of all candidates from `least` on into `order`, the largest first.
 
-    Returns how many there are.
+    They are its bytes read as floats. Returns how many there are.
     """
-    gamma, worth, ranked = survival.shape[1], survival.reshape(-1), scratch.ranked
+    gamma, worth = survival.shape[1], survival.reshape(-1)
+    ranking = scratch.order.view(np.float64)
+    bucket = scratch.buckets[NUM_BUCKETS:]
     fineness = _fineness(num * gamma)
     _count(survival, draft_len, num, least, fineness, scratch)
     total = _open_buckets(fineness, scratch)
     for r in range(num):
         for j in range(least, draft_len[r]):
-            b = scratch.bucket[r * gamma + j]
-            ranked[scratch.buckets[b]] = worth[r * gamma + j]
+            b = bucket[r * gamma + j]
+            ranking[scratch.buckets[b]] = worth[r * gamma + j]
             scratch.buckets[b] += 1
     for end in range(1, total):
-        value, place = ranked[end], end
-        while place > 0 and ranked[place - 1] < value:
-            ranked[place] = ranked[place - 1]
+        value, place = ranking[end], end
+        while place > 0 and ranking[place - 1] < value:
+            ranking[place] = ranking[place - 1]
             place -= 1
-        ranked[place] = value
+        ranking[place] = value
     return total
 
 
@@ -221,12 +215,13 @@ def spread_candidates(
     A candidate is written as its index r * γ + j. `buckets` then says where each bucket ends;
     within one the order is not yet that of survival.
     """
-    gamma, fineness = survival.shape[1], _fineness(num * survival.shape[1])
+    gamma, bucket = survival.shape[1], scratch.buckets[NUM_BUCKETS:]
+    fineness = _fineness(num * gamma)
     _count(survival, draft_len, num, 0, fineness, scratch)
     total = _open_buckets(fineness, scratch)
     for r in range(num):
         for candidate in range(r * gamma, r * gamma + draft_len[r]):
-            b = scratch.bucket[candidate]
+            b = bucket[candidate]
             scratch.order[scratch.buckets[b]] = candidate
             scratch.buckets[b] += 1
     return total
@@ -257,6 +252,7 @@ def allocate_budget(
     once; only the one where the budget ends is sorted.
     """
     gamma, worth = survival.shape[1], survival.reshape(-1)
+    bucket = scratch.buckets[NUM_BUCKETS:]
     fineness = _fineness(num * gamma) - 2  # only one bucket is sorted
     _count(survival, draft_len, num, least, fineness, scratch)
     for r in range(num):
@@ -270,7 +266,7 @@ def allocate_budget(
     for r in range(num):
         given = 0
         for candidate in range(r * gamma + least, r * gamma + draft_len[r]):
-            b = scratch.bucket[candidate]
+            b = bucket[candidate]
             given += b < edge
             if b == edge:
                 _insert(worth, gamma, scratch.order, waiting, candidate)

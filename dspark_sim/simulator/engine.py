@@ -129,7 +129,7 @@ class Replica:
             return
         drafted = self.state.rows[s.ROW_DRAFT, :num]
         view = SchedulerView(
-            **vars(self._draft_view(drafted > 0)),
+            **vars(self._draft_view(np.minimum(drafted, 1))),
             draft_len=drafted.copy(),
             confidence=self.state.confidence[:num, : self.engine.gamma].copy(),
         )
