@@ -28,7 +28,6 @@ MEMORY = (0.0, 0.0)
 @kernel
 def global_budget(
     step: Decision,
-    survival: NDArray[np.float64],
     tokens: float,
     fixed_ns: int,
     tiers: bool,
@@ -36,11 +35,11 @@ def global_budget(
 ) -> int:
     """Return the number of draft tokens K that maximises expected tokens over step time.
 
-    ``(tokens + sum of the K best survivals) / (fixed + verify[others + K])`` over all K that hold
-    at least `min` tokens of every draft; the smallest K on ties, or the largest (`tie`). With
-    `tiers` only the last K of every run of equal costs and the whole draft are considered; below
-    a survival of `cut` nothing is. If the best K does not promise 1 + `guard` times the rate of
-    verifying everything, everything is verified.
+    ``(tokens + sum of the K best survivals) / (fixed + verify[others + K])``, by stale survival,
+    over all K that hold at least `min` tokens of every draft; the smallest K on ties, or the
+    largest (`tie`). With `tiers` only the last K of every run of equal costs and the whole draft
+    are considered; below a survival of `cut` nothing is. If the best K does not promise 1 + `guard`
+    times the rate of verifying everything, everything is verified.
     """
     num, reach = step.clock[0], len(step.verify_ns) - 1
     least = int(step.switches[LEAST])
@@ -49,9 +48,9 @@ def global_budget(
     if least > 0:
         for r in range(num):
             for j in range(min(least, step.draft_len[r])):
-                tokens += survival[r, j]
+                tokens += step.stale[r, j]
                 size += 1
-    total = rank_survivals(survival, step.draft_len, num, least, step.scratch)
+    total = rank_survivals(step.stale, step.draft_len, num, least, step.scratch)
     ends = whole if tiers else NO_ENDS
     if step.switches[MOST] > 0.5:
         best, best_rate, rate = _peak(step, tokens, fixed_ns, size, total, cut, ends, True)

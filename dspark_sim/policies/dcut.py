@@ -9,13 +9,7 @@ import numpy as np
 
 from dspark_sim.core import UserError
 from dspark_sim.jit import kernel
-from dspark_sim.policies.budget import (
-    MEMORY,
-    budget_is_due,
-    drafted_tokens,
-    keep_budget,
-    spend_budget,
-)
+from dspark_sim.policies.budget import MEMORY, drafted_tokens
 from dspark_sim.policies.kernel_policy import DCUT, RATIO, KernelPolicy
 from dspark_sim.policies.search import rank_survivals
 from dspark_sim.policies.switches import TRIMMING
@@ -65,27 +59,19 @@ def read_ratio(spec: Spec) -> KernelPolicy:
 
 
 @kernel
-def ratio(params: NDArray[np.float64], step: Decision) -> None:
-    """Verify the best ⌈ρ · drafted⌉ tokens; all of them beyond `width` requests."""
+def ratio(params: NDArray[np.float64], step: Decision) -> int:
+    """Spend a budget of ⌈ρ · drafted⌉ tokens; of all of them beyond `width` requests."""
     drafted = drafted_tokens(step)
     narrow = params[1] < 0.5 or step.clock[0] <= params[1]
-    keep_budget(step, ceil(params[0] * drafted) if narrow else drafted)
-    spend_budget(step)
+    return ceil(params[0] * drafted) if narrow else drafted
 
 
 @kernel
-def dcut(step: Decision) -> None:
+def dcut(step: Decision) -> int:
     """Maximise (Σ of the ⌈ρ · drafted⌉ best survivals) / T over ρ = 1/4, 1/2, 3/4, 1.
 
     The smallest share wins a tie. Where the cost of any of the four is unknown, all is verified.
     """
-    if budget_is_due(step):
-        keep_budget(step, _best_share(step))
-    spend_budget(step)
-
-
-@kernel
-def _best_share(step: Decision) -> int:
     others, drafted = step.clock[0] + step.clock[1], drafted_tokens(step)
     fixed_ns = step.clock[3] + step.clock[4]
     rank_survivals(step.stale, step.draft_len, step.clock[0], 0, step.scratch)

@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspark_sim.jit import kernel
-from dspark_sim.policies.budget import (
-    MEMORY,
-    budget_is_due,
-    global_budget,
-    keep_budget,
-    spend_budget,
-)
+from dspark_sim.policies.budget import MEMORY
 from dspark_sim.policies.kernel_policy import DSPARK, DSPARK_ASYNC, KernelPolicy
 from dspark_sim.policies.search import sort_places, spread_candidates
 from dspark_sim.policies.switches import BUDGET, TRIMMING
@@ -79,14 +73,10 @@ def dspark(step: Decision) -> None:
 
 
 @kernel
-def dspark_async(step: Decision) -> None:
-    """Take the budget from stale survival by global search, the tokens by live survival.
+def dspark_async(step: Decision) -> tuple[float, int, bool, float]:
+    """Search (R + ΣS) / T over budgets of stale survivals, spend the best by live survival.
 
     A budget that is older than the drafts it is spent on is what keeps this form lossless. A
     request without history counts survival 1.
     """
-    if budget_is_due(step):
-        fixed_ns = step.clock[3] + step.clock[4]
-        tokens = float(step.clock[0])
-        keep_budget(step, global_budget(step, step.stale, tokens, fixed_ns, False, 0.0))
-    spend_budget(step)
+    return float(step.clock[0]), step.clock[3] + step.clock[4], False, 0.0

@@ -15,22 +15,23 @@ if TYPE_CHECKING:
     from dspark_sim.policies.search import Scratch
     from dspark_sim.policies.view import DraftView, SchedulerView
 
-# Numbers of the rules, for `rules.decide`
+# Numbers of the rules, for `rules.decide`: those from `RATIO` on spend a budget, those from
+# `DSPARK_ASYNC` on find it by one search
 (
     FIXED,
     THRESHOLD,
     DSPARK,
-    DSPARK_ASYNC,
-    VLLM,
-    SGLANG,
-    TRT,
     ATOM,
     K_TABLE,
+    ORACLE,
     RATIO,
     DCUT,
     TETRIS,
     KNEE,
-    ORACLE,
+    DSPARK_ASYNC,
+    VLLM,
+    SGLANG,
+    TRT,
 ) = range(14)
 
 
