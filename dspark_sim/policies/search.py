@@ -115,7 +115,7 @@ _MANTISSA_BITS, _OFFSET = 52, 1.0 / 16.0
 @kernel_inlined
 def _fineness(candidates: int) -> int:
     """Return how many bits of the mantissa tell buckets apart: fewer buckets for few candidates."""
-    return 9 if candidates > 2048 else 8 if candidates > 1024 else 7 if candidates > 128 else 5
+    return 9 if candidates > 1024 else 8 if candidates > 256 else 7 if candidates > 64 else 5
 
 
 @kernel_inlined
