@@ -47,7 +47,7 @@ def _microseconds(policy: str, running: int) -> float:
         draft(replica.acceptance, state, rule.want_confidence, rule.lag)
         moments.append((state.survival.ravel().copy(), state.stale.ravel().copy()))
         apply_rule(rule, state)
-        finish_step(engine, state, rule.lag)
+        finish_step(engine, state)
     begin_step(engine, state)
     plan_drafts(engine, rule, state)
     live, stale = (np.array(kind) for kind in zip(*moments[MOMENTS:], strict=True))

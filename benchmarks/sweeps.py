@@ -15,6 +15,7 @@ POLICIES = (
     "none", "fixed:1", "fixed:3", "fixed:5", "fixed:7", "threshold:0.6",
     "dspark", "dspark-async", "vllm", "oracle",
 )  # fmt: skip
+CONCURRENCY = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 
 
 def measure(quick: bool) -> list[Row]:
@@ -35,7 +36,7 @@ def _wall(jobs: int, policies: int, loads: int, seeds: int, requests: int) -> fl
     scenario = Scenario(
         trace="synth:fixed,in=512,out=256", profile=PROFILE, requests=requests, record="requests"
     )
-    concurrency = sorted({round(256 ** (k / (loads - 1))) for k in range(loads)})
+    concurrency = CONCURRENCY[:: len(CONCURRENCY) // loads]
     start = time.perf_counter()
     sweep(scenario, POLICIES[-policies:], concurrency, seeds=range(seeds), jobs=jobs)
     return time.perf_counter() - start

@@ -50,6 +50,7 @@ def _compiled(function: Kernel, forceinline: bool) -> Kernel:
     settings.CACHE_DIR = chosen or str(cache_folder())
     options: Any = {
         "cache": True,
+        "nogil": True,
         "_nrt": False,
         "error_model": "numpy",
         "forceinline": forceinline,

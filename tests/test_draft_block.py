@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from dspark_sim.acceptance import load_acceptance
-from dspark_sim.acceptance.kernels import draft_block
+from dspark_sim.acceptance.kernels import draft_block, ring_size
 from dspark_sim.acceptance.luck import request_key
 
 GAMMA = 7
@@ -19,7 +19,7 @@ WALKS = {
 
 @numba.njit
 def walk(tables, key, places, cursor, difficulty, want):
-    """Draft blocks one after the other; `cursor` (3,) and `difficulty` (γ,) are handed on."""
+    """Draft blocks one after another; `cursor` (3,), `difficulty` (ring_size(γ),) are handed on."""
     confidence = np.zeros((len(places), 7))
     accepted = np.zeros(len(places), dtype=np.int64)
     for i in range(len(places)):
@@ -31,7 +31,7 @@ def walk(tables, key, places, cursor, difficulty, want):
 
 
 def drafted(tables, places, seed, want=True, memory=None):
-    cursor, difficulty = memory or (np.array([0, 0, -1]), np.full(GAMMA, np.nan))
+    cursor, difficulty = memory or (np.array([0, 0, -1]), np.full(ring_size(GAMMA), np.nan))
     key = np.uint64(request_key(seed, 5))
     return walk(tables, key, np.array(places, dtype=np.int64), cursor, difficulty, want)
 
@@ -58,7 +58,7 @@ def test_outcomes_are_the_same_with_and_without_confidences(tables, places):
 
 
 def test_another_request_in_the_slot_begins_with_a_cursor_that_remembers_nothing(tables):
-    memory = np.array([0, 0, -1]), np.full(GAMMA, np.nan)
+    memory = np.array([0, 0, -1]), np.full(ring_size(GAMMA), np.nan)
     drafted(tables, [(1, 7), (4, 7)], 1, memory=memory)
     memory[0][:] = 0, 0, -1
     again = drafted(tables, [(4, 7), (5, 7)], 2, memory=memory)

@@ -11,7 +11,7 @@ from scenarios import make_profile, make_trace
 from dspark_sim.acceptance import ParametricAcceptance, load_acceptance
 from dspark_sim.config import Scenario
 from dspark_sim.simulator import Inputs, simulate
-from dspark_sim.simulator.metrics import PERCENTILES, run_metrics
+from dspark_sim.simulator.metrics import PERCENTILES, latency_statistics, run_metrics
 from dspark_sim.simulator.state import NUM_COUNTERS
 
 
@@ -291,7 +291,8 @@ def test_statistics_of_grouped_gaps_are_those_of_the_single_ones(rows):
     """By the method that all latencies, and vLLM, use: numpy's default percentile."""
     gaps = np.array(rows, dtype=np.int64)
     single_ms = np.repeat(gaps[:, 0], gaps[:, 1]) / 1e6
-    summary = run_metrics(np.zeros(NUM_COUNTERS, dtype=np.int64), frame(2), gaps, {})
+    latencies = latency_statistics(frame(2), gaps)
+    summary = run_metrics(np.zeros(NUM_COUNTERS, dtype=np.int64), frame(2), latencies, {})
     assert summary["mean_itl_ms"] == pytest.approx(single_ms.mean(), rel=1e-9)
     assert summary["std_itl_ms"] == pytest.approx(single_ms.std(), rel=1e-6, abs=1e-9)
     assert summary["median_itl_ms"] == pytest.approx(np.percentile(single_ms, 50), rel=1e-9)

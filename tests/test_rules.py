@@ -11,7 +11,7 @@ from dspark_sim.core import UserError
 from dspark_sim.policies import load_policy
 from dspark_sim.policies.kernel_policy import ORACLE, Decision
 from dspark_sim.policies.rules import decide
-from dspark_sim.policies.search import NUM_BUCKETS
+from dspark_sim.policies.search import new_scratch
 from dspark_sim.policies.switches import AS_IS
 
 TWINS = {
@@ -105,9 +105,7 @@ def oracle_lengths(view, accepted):
         switches=np.array(AS_IS.packed()),
         accepted=np.array(accepted, dtype=np.int64),
         verify_len=np.full(num, 99),
-        heap=np.zeros(num, dtype=np.int64),
-        order=np.zeros(view.confidence.size, dtype=np.int64),
-        buckets=np.zeros(NUM_BUCKETS, dtype=np.int64),
+        scratch=new_scratch(*view.confidence.shape),
     )
     decide(ORACLE, np.zeros(1), decision)
     return decision.verify_len.tolist()

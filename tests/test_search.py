@@ -7,8 +7,9 @@ from policy_steps import survivals
 from dspark_sim.policies.search import (
     NUM_BUCKETS,
     allocate_budget,
+    new_scratch,
     open_candidates,
-    rank_candidates,
+    rank_survivals,
     sort_places,
     spread_candidates,
     take_candidate,
@@ -23,7 +24,10 @@ def candidates(draw):
 
 
 def scratch(survival):
-    return np.full(survival.size, -7), np.full(NUM_BUCKETS, -7)
+    room = new_scratch(*survival.shape)
+    for array in room:
+        array[:] = -7
+    return room
 
 
 def in_order(survival, draft_len):
@@ -47,20 +51,20 @@ def test_candidates_come_by_survival_then_position_then_request(given_candidates
     assert depth.tolist() == draft_len.tolist()
 
 
-@given(candidates())
-def test_sorting_by_buckets_gives_the_order_of_the_heap(given_candidates):
+@given(candidates(), st.integers(0, 4))
+def test_ranked_survivals_are_those_in_order(given_candidates, least):
     survival, draft_len = given_candidates
-    order, buckets = scratch(survival)
-    total = rank_candidates(survival, draft_len, len(draft_len), order, buckets)
-    places = [divmod(int(candidate), survival.shape[1]) for candidate in order[:total]]
-    assert [(-survival[r, j], j, r) for r, j in places] == in_order(survival, draft_len)
+    room = scratch(survival)
+    total = rank_survivals(survival, draft_len, len(draft_len), least, room)
+    expected = [-worth for worth, j, _ in in_order(survival, draft_len) if j >= least]
+    assert room.order.view(float)[:total].tolist() == expected
 
 
 @given(candidates(), st.integers(0, 50))
 def test_a_budget_goes_to_the_best_and_no_further_than_the_drafts(given_candidates, budget):
     survival, draft_len = given_candidates
     verify_len = np.full(len(draft_len), -7)
-    allocate_budget(survival, draft_len, len(draft_len), 0, budget, verify_len, *scratch(survival))
+    allocate_budget(survival, draft_len, len(draft_len), 0, budget, verify_len, scratch(survival))
     best = [r for _, _, r in in_order(survival, draft_len)[:budget]]
     assert verify_len.tolist() == [best.count(r) for r in range(len(draft_len))]
 
@@ -68,7 +72,7 @@ def test_a_budget_goes_to_the_best_and_no_further_than_the_drafts(given_candidat
 def test_only_the_first_requests_count():
     survival, draft_len = np.array([[0.1], [0.9]]), np.array([1, 1])
     verify_len = np.full(2, -7)
-    allocate_budget(survival, draft_len, 1, 0, 5, verify_len, *scratch(survival))
+    allocate_budget(survival, draft_len, 1, 0, 5, verify_len, scratch(survival))
     assert verify_len.tolist() == [1, -7]
 
 
@@ -77,7 +81,7 @@ def test_the_least_of_every_draft_comes_before_the_best(given_candidates, least,
     survival, draft_len = given_candidates
     verify_len = np.full(len(draft_len), -7)
     allocate_budget(
-        survival, draft_len, len(draft_len), least, budget, verify_len, *scratch(survival)
+        survival, draft_len, len(draft_len), least, budget, verify_len, scratch(survival)
     )
     floor = np.minimum(draft_len, least)
     beyond = [r for _, j, r in in_order(survival, draft_len) if j >= least]
@@ -102,13 +106,14 @@ def test_any_number_of_candidates_is_in_order_at_once_and_bucket_by_bucket(shape
     survival = np.cumprod(CONFIDENCES[kind](luck, shape), axis=1)
     draft_len = luck.integers(0, shape[1] + 1, shape[0])
     expected = [r * shape[1] + j for _, j, r in in_order(survival, draft_len)]
-    order, buckets = scratch(survival)
-    total = rank_candidates(survival, draft_len, shape[0], order, buckets)
-    assert order[:total].tolist() == expected
-    total = spread_candidates(survival, draft_len, shape[0], order, buckets)
+    room = scratch(survival)
+    total = rank_survivals(survival, draft_len, shape[0], 0, room)
+    assert room.order.view(float)[:total].tolist() == survival.reshape(-1)[expected].tolist()
+    total = spread_candidates(survival, draft_len, shape[0], room)
+    order, buckets = room.order, room.buckets[:NUM_BUCKETS]
     first = 0
     for end in np.unique(buckets[(buckets > 0) & (buckets <= total)]):
-        sort_places(survival, order, first, end)
+        sort_places(survival.reshape(-1), survival.shape[1], order, first, end)
         assert order[:end].tolist() == expected[:end]
         first = end
     assert first == total == len(expected)
@@ -124,6 +129,6 @@ def test_a_budget_of_a_large_batch_goes_to_the_best(kind, least):
     beyond = [r for _, j, r in in_order(survival, draft_len) if j >= least]
     for budget in (0, 1, 150, 200, 400, 600):
         verify_len = np.full(80, -7)
-        allocate_budget(survival, draft_len, 80, least, budget, verify_len, *scratch(survival))
+        allocate_budget(survival, draft_len, 80, least, budget, verify_len, scratch(survival))
         best = beyond[: max(budget - int(floor.sum()), 0)]
         assert verify_len.tolist() == [int(floor[r]) + best.count(r) for r in range(80)]

@@ -1,5 +1,7 @@
 """Who carries out the runs of a sweep, and what is sent to them."""
 
+import threading
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
 
 import cloudpickle
@@ -11,7 +13,7 @@ import pytest
 from dspark_sim.config import Scenario
 from dspark_sim.core import RunError, UserError
 from dspark_sim.study import sweep
-from dspark_sim.study.workers import Workers
+from dspark_sim.study.workers import AHEAD, Workers
 
 RECORDING = "tiny-dspark-markov-t1"
 SENT_BYTES = 2_000
@@ -28,25 +30,32 @@ def scenario(**changes):
     return Scenario.check(keys | changes)
 
 
-class OneByOne:
-    """Stands in for joblib's processes: pickles what they would be sent, runs it here."""
+class Pool:
+    """Stands in for worker processes: pickles what they would be sent, runs it here, at once."""
 
-    def __init__(self, **options):
-        self.options = options
+    sent, mapped, ends = [], [], []
 
-    def __call__(self, tasks):
-        for task in tasks:
-            self.sent.append(cloudpickle.dumps(task))
-            function, arguments, _ = cloudpickle.loads(self.sent[-1])
-            self.mapped.append(joblib.load(arguments[2], mmap_mode="c"))
-            yield function(*arguments)
+    def __init__(self, workers):
+        assert workers == 1
+
+    def submit(self, function, *arguments):
+        self.sent.append(cloudpickle.dumps((function, arguments)))
+        return self.land(Future(), function, arguments)
+
+    def land(self, future, function, arguments):
+        self.mapped.append(joblib.load(arguments[2], mmap_mode="c"))
+        future.set_result(function(*arguments))
+        return future
+
+    def shutdown(self, kill_workers):
+        self.ends.append(kill_workers)
 
 
 @pytest.fixture
 def pool(monkeypatch):
     """Replace the worker processes by a pool that tells what it was sent and what it mapped."""
-    kind = type("Pool", (OneByOne,), {"sent": [], "mapped": []})
-    monkeypatch.setattr(joblib, "Parallel", kind)
+    kind = type("Told", (Pool,), {"sent": [], "mapped": [], "ends": []})
+    monkeypatch.setattr("dspark_sim.study.workers.get_reusable_executor", kind)
     monkeypatch.setattr("dspark_sim.study.workers.is_compiled", lambda: True)
     return kind
 
@@ -74,6 +83,21 @@ def test_a_worker_is_sent_a_run_and_the_paths_of_its_inputs(pool, tmp_path):
         table, sweep(scenario(), policies, loads, seeds=(0, 1), out=tmp_path / "one")
     )
     assert sorted(path.name for path in (tmp_path / "two").iterdir()) == ["runs", "sweep.csv"]
+    assert pool.ends == []
+
+
+def test_this_process_works_from_the_back_while_workers_are_busy(pool, monkeypatch):
+    def later(self, future, *task):
+        threading.Timer(0.5, Pool.land, (self, future, *task)).start()
+        return future
+
+    monkeypatch.setattr(pool, "land", later)
+    policies, loads = ["none", "fixed:3", "vllm"], [1, 4]
+    table = sweep(scenario(), policies, loads, seeds=(0, 1), jobs=2)
+    assert len(pool.sent) == AHEAD
+    first = [cloudpickle.loads(sent)[1][0].scenario for sent in pool.sent]
+    assert [(run.policy, run.seed) for run in first] == [("none", 0), ("none", 1)]
+    pd.testing.assert_frame_equal(table, sweep(scenario(), policies, loads, seeds=(0, 1)))
 
 
 def test_the_arrays_of_a_recording_stay_on_disk(pool):
@@ -91,16 +115,28 @@ def test_the_first_run_compiles_before_workers_start(pool, monkeypatch):
 
 
 def test_a_killed_worker_is_told_in_one_sentence(pool, monkeypatch, tmp_path):
-    def killed(self, tasks):
-        yield from list(OneByOne.__call__(self, tasks[:2]))
-        raise BrokenProcessPool("a worker process managed by the executor was terminated\n" * 3)
+    def killed(self, future, *task):
+        if len(self.mapped) < 2:
+            return Pool.land(self, future, *task)
+        future.set_exception(BrokenProcessPool("a worker was terminated\n" * 3))
+        return future
 
-    monkeypatch.setattr(pool, "__call__", killed)
+    monkeypatch.setattr(pool, "land", killed)
     with pytest.raises(RunError, match="a worker process was killed") as caught:
         sweep(scenario(), ["none", "vllm"], [1, 4], jobs=2, out=tmp_path / "out")
     assert "\n" not in str(caught.value)
     assert len(list((tmp_path / "out" / "runs").iterdir())) == 2
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["runs"]
+    assert pool.ends == [True]
+
+
+def test_a_pool_that_is_lost_before_a_run_is_sent_is_told_too(pool, monkeypatch):
+    def lost(self, function, *arguments):
+        raise BrokenProcessPool("no worker is left")
+
+    monkeypatch.setattr(pool, "submit", lost)
+    with pytest.raises(RunError, match="a worker process was killed"):
+        sweep(scenario(), ["none", "vllm"], [1, 4], jobs=2)
 
 
 def test_nothing_is_started_where_nothing_is_missing(pool, tmp_path):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from dspark_sim.acceptance.brackets import BINS, SLACK
+from dspark_sim.acceptance.elementary import exponential
 from dspark_sim.acceptance.luck import (
     ACCEPT,
     DIFFICULTY,
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
+CHUNK = 8  # positions
+FAR = 600.0  # logits beyond it count as this: their odds are still numbers
+
+
 class AcceptanceTables(NamedTuple):
     """Laws and recordings as arrays, bound to the requests of one run.
 
@@ -33,8 +38,10 @@ class AcceptanceTables(NamedTuple):
     member: NDArray[np.int32]  # (N,)
     recorded: NDArray[np.bool_]  # (L,)
     intercept: NDArray[np.float64]  # (L, γ + 1, γ), by draft length and position
+    odds_against: NDArray[np.float64]  # (L, γ + 1, γ), exp(-intercept)
     request_sd: NDArray[np.float64]  # (L,)
     token_sd: NDArray[np.float64]  # (L,)
+    told_as_is: NDArray[np.bool_]  # (L,), whether the next three change nothing
     confidence_scale: NDArray[np.float64]  # (L, γ), on the logit
     confidence_bias: NDArray[np.float64]  # (L, γ)
     confidence_noise: NDArray[np.float64]  # (L, γ)
@@ -87,25 +94,37 @@ def locate(
     return start + position - cursor[1]
 
 
+def ring_size(max_draft_len: int) -> int:
+    """Return the length of a ring for whole chunks of positions that hold a block: 2^n."""
+    return max(CHUNK, 1 << (max_draft_len + CHUNK - 2).bit_length())
+
+
 @kernel_inlined
 def _recall(
     key: np.uint64,
     position: int,
     draft_len: int,
+    request_part: float,
+    token_sd: float,
     cursor: NDArray[np.int64],
-    difficulty: NDArray[np.float64],
+    odds: NDArray[np.float64],
 ) -> None:
-    """Fill `difficulty` from a position on; the cursor holds (position, length) of what is there.
+    """Have the ring `odds` hold a block's positions; the cursor says which chunks are in it.
 
-    A block begins where the one before was cut, hence in the middle of what that one drew.
+    A block begins where the one before was cut, hence in the middle of what that one drew. Odds
+    are drawn a chunk of positions at a time: a loop without branches runs several abreast.
     """
-    shift = position - cursor[0]
-    known = cursor[1] - shift if shift >= 0 else 0
-    for j in range(known):
-        difficulty[j] = difficulty[j + shift]
-    for j in range(max(known, 0), draft_len):
-        difficulty[j] = normal(key, position + j, DIFFICULTY)
-    cursor[0], cursor[1] = position, max(known, draft_len)
+    first, end = position // CHUNK, (position + draft_len + CHUNK - 1) // CHUNK
+    if not cursor[0] <= first <= cursor[1]:
+        cursor[0] = cursor[1] = first
+    for chunk in range(cursor[1], end):
+        start = (chunk * CHUNK) & (len(odds) - 1)
+        ring = odds[start : start + CHUNK]
+        for i in range(len(ring)):
+            logit = request_part + token_sd * normal(key, chunk * CHUNK + i, DIFFICULTY)
+            ring[i] = exponential(min(max(-logit, -FAR), FAR))
+    cursor[1] = max(cursor[1], end)
+    cursor[0] = max(cursor[0], cursor[1] - len(odds) // CHUNK)
 
 
 @kernel_inlined
@@ -118,15 +137,15 @@ def draft_block(
     draft_len: int,
     want_confidence: bool,
     cursor: NDArray[np.int64],
-    difficulty: NDArray[np.float64],
+    odds: NDArray[np.float64],
     confidence: NDArray[np.float64],
 ) -> int:
     """Draft `draft_len` tokens from an output position; return how many would be accepted.
 
     Writes the drafter's confidence into `confidence` (γ,) if wanted. `level` is the request's
     standard normal level; the j-th token stands at output position ``position + j - 1`` and is
-    tested against that position's own luck. `cursor` (3,) and `difficulty` (γ,) remember what the
-    request's next block needs again; a cursor of (0, 0, -1) remembers nothing.
+    tested against that position's own luck. `cursor` (3,) and `odds` (`ring_size`(γ),) remember
+    what the request's next block needs again; a cursor of (0, 0, -1) remembers nothing.
     """
     member = tables.member[request]
     if tables.recorded[member]:
@@ -146,21 +165,18 @@ def draft_block(
                 break
             accepted += 1
         return accepted
-    if token_sd > 0.0:
-        _recall(key, position, draft_len, cursor, difficulty)
-    alive = True
+    _recall(key, position, draft_len, request_part, token_sd, cursor, odds)
+    alive, told = True, tables.told_as_is[member]
     for j in range(draft_len):
-        logit = tables.intercept[member, draft_len, j] + request_part
-        if token_sd > 0.0:
-            logit += token_sd * difficulty[j]
-        rate = sigmoid(logit)
+        against = tables.odds_against[member, draft_len, j] * odds[(position + j) & (len(odds) - 1)]
+        rate = 1.0 / (1.0 + against)
         alive &= uniform(key, position + j, ACCEPT) < rate
         accepted += alive
-        confidence[j] = _view(tables, member, j, rate, key, position + j)
+        confidence[j] = rate if told else _view(tables, member, j, rate, key, position + j)
     return accepted
 
 
-@kernel_inlined
+@kernel
 def _passes(
     tables: AcceptanceTables, key: np.uint64, position: int, base: float, token_sd: float
 ) -> bool:

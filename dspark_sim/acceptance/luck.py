@@ -11,7 +11,8 @@ import math
 
 import numpy as np
 
-from dspark_sim.jit import kernel
+from dspark_sim.acceptance.elementary import logarithm
+from dspark_sim.jit import kernel, kernel_inlined
 
 ACCEPT = np.uint64(0)
 DIFFICULTY = np.uint64(1)
@@ -88,7 +89,7 @@ _FAR_BOTTOM = (
 )
 
 
-@kernel
+@kernel_inlined
 def _mix(x: np.uint64) -> np.uint64:
     x = (x ^ (x >> _S30)) * _MIX_1
     x = (x ^ (x >> _S27)) * _MIX_2
@@ -101,36 +102,39 @@ def request_key(seed: int, request: int) -> np.uint64:
     return _mix(_mix(np.uint64(seed) + _GOLDEN) + (np.uint64(request) + np.uint64(1)) * _GOLDEN)
 
 
-@kernel
+@kernel_inlined
 def uniform(key: np.uint64, position: int, stream: np.uint64) -> float:
     """Return a uniform number in (0, 1) for an output position of the request behind `key`."""
     counter = np.uint64(position) * _STREAMS + stream + np.uint64(1)
     return (np.float64(_mix(key + counter * _GOLDEN) >> _S12) + 0.5) * _ULP
 
 
-@kernel
+@kernel_inlined
 def normal(key: np.uint64, position: int, stream: np.uint64) -> float:
     """Return a standard normal number for an output position (inverse of the distribution)."""
     return normal_quantile(uniform(key, position, stream))
 
 
-@kernel
+@kernel_inlined
 def _polynomial(x: float, coefficients: tuple[float, ...]) -> float:
     c = coefficients  # written out: a loop over a tuple is not unrolled
     high = ((c[0] * x + c[1]) * x + c[2]) * x + c[3]
     return (((high * x + c[4]) * x + c[5]) * x + c[6]) * x + c[7]
 
 
-@kernel
+@kernel_inlined
 def normal_quantile(p: float) -> float:
-    """Return the standard normal quantile of `p`, to 1e-15 (Wichura 1988, AS 241, PPND16)."""
+    """Return the standard normal quantile of `p`, to 1e-15 (Wichura 1988, AS 241, PPND16).
+
+    All three of its ranges are computed and one is chosen: a loop without branches runs several
+    abreast.
+    """
     q = p - 0.5
-    if abs(q) <= 0.425:
-        r = 0.180625 - q * q
-        return q * _polynomial(r, _CENTRE_TOP) / _polynomial(r, _CENTRE_BOTTOM)
-    r = math.sqrt(-math.log(p if q < 0.0 else 1.0 - p))
-    if r <= 5.0:
-        value = _polynomial(r - 1.6, _TAIL_TOP) / _polynomial(r - 1.6, _TAIL_BOTTOM)
-    else:
-        value = _polynomial(r - 5.0, _FAR_TOP) / _polynomial(r - 5.0, _FAR_BOTTOM)
-    return value if q >= 0.0 else -value
+    r = 0.180625 - q * q
+    centre = q * _polynomial(r, _CENTRE_TOP) / _polynomial(r, _CENTRE_BOTTOM)
+    r = math.sqrt(-logarithm(min(p, 1.0 - p)))
+    near = r <= 5.0
+    r -= 1.6 if near else 5.0
+    top = _polynomial(r, _TAIL_TOP if near else _FAR_TOP)
+    tail = top / _polynomial(r, _TAIL_BOTTOM if near else _FAR_BOTTOM)
+    return centre if abs(q) <= 0.425 else math.copysign(tail, q)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dspark_sim.acceptance.brackets import logit_brackets, normal_brackets
-from dspark_sim.acceptance.kernels import AcceptanceTables, draft_block
+from dspark_sim.acceptance.kernels import AcceptanceTables, draft_block, ring_size
 from dspark_sim.acceptance.luck import DIFFICULTY, normal, request_key
 from dspark_sim.core import UserError
 from dspark_sim.jit import kernel
@@ -111,8 +111,8 @@ class AcceptanceSource(ABC):
         positions = np.asarray(output_position, dtype=np.int64)
         confidence = np.zeros((len(requests), length))
         accepted = np.zeros(len(requests), dtype=np.int64)
-        cursor, difficulty = np.zeros(3, dtype=np.int64), np.zeros(length)
-        _blocks(bound, seed, requests, positions, cursor, difficulty, confidence, accepted)
+        cursor, odds = np.zeros(3, dtype=np.int64), np.zeros(ring_size(length))
+        _blocks(bound, seed, requests, positions, cursor, odds, confidence, accepted)
         return confidence, accepted
 
 
@@ -123,7 +123,7 @@ def _blocks(
     requests: NDArray[np.int64],
     positions: NDArray[np.int64],
     cursor: NDArray[np.int64],
-    difficulty: NDArray[np.float64],
+    odds: NDArray[np.float64],
     confidence: NDArray[np.float64],
     accepted: NDArray[np.int64],
 ) -> None:
@@ -140,7 +140,7 @@ def _blocks(
             confidence.shape[1],
             True,
             cursor,
-            difficulty,
+            odds,
             confidence[i],
         )
 
@@ -168,12 +168,16 @@ def _tables(
         confidences.extend(block[:, :gamma] for block in member.response_confidence)
         lengths.extend(len(response) for response in member.responses)
         pool_start.append(len(lengths))
+    with np.errstate(over="ignore"):
+        odds_against = np.exp(-intercept)
     return AcceptanceTables(
         member=np.ascontiguousarray(assigned, dtype=np.int32),
         recorded=np.array([bool(member.responses) for member in members]),
         intercept=intercept,
+        odds_against=odds_against,
         request_sd=np.array([member.request_sd for member in members]),
         token_sd=np.array([member.token_sd for member in members]),
+        told_as_is=((scale == 1.0) & (bias == 0.0) & (noise == 0.0)).all(axis=1),
         confidence_scale=scale,
         confidence_bias=bias,
         confidence_noise=noise,

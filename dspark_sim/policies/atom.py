@@ -49,18 +49,20 @@ def atom(params: NDArray[np.float64], step: Decision) -> None:
         step.verify_len[r] = length if fresh else 0
         batch += step.verify_len[r]
         expected += step.verify_len[r]
-    size = open_candidates(step.stale, step.draft_len, num, step.verify_len, step.heap)
+    size = open_candidates(step.stale, step.draft_len, num, step.verify_len, step.scratch.order)
     reach = len(step.verify_ns) - 1
     if batch <= reach and step.verify_ns[batch] > 0:
         rate = expected / step.verify_ns[batch]
         while size > 0 and batch < reach:
-            best = step.heap[0]
+            best = step.scratch.order[0]
             expected += step.stale[best, step.verify_len[best]]
             batch += 1
             if step.verify_ns[batch] <= 0 or expected / step.verify_ns[batch] <= rate:
                 break
             rate = expected / step.verify_ns[batch]
-            size = take_candidate(step.stale, step.draft_len, step.verify_len, step.heap, size)
+            size = take_candidate(
+                step.stale, step.draft_len, step.verify_len, step.scratch.order, size
+            )
     for r in range(num):
         step.verify_len[r] = _rounded_up(params, step.verify_len[r], step.draft_len[r])
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from dspark_sim.jit import kernel
+import numpy as np
+
+from dspark_sim.jit import kernel, kernel_inlined
 from dspark_sim.policies.search import (
     allocate_budget,
     open_candidates,
-    rank_candidates,
+    rank_survivals,
     take_candidate,
 )
 from dspark_sim.policies.switches import EVERY, FILL, GUARD, LEAST, MOST
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from dspark_sim.policies.kernel_policy import Decision
 
+NO_ENDS = -1
 MEMORY = (0.0, 0.0)
 """What a rule with a budget remembers: steps for which the kept budget still holds, and it."""
 
@@ -26,7 +28,6 @@ MEMORY = (0.0, 0.0)
 @kernel
 def global_budget(
     step: Decision,
-    survival: NDArray[np.float64],
     tokens: float,
     fixed_ns: int,
     tiers: bool,
@@ -34,45 +35,68 @@ def global_budget(
 ) -> int:
     """Return the number of draft tokens K that maximises expected tokens over step time.
 
-    ``(tokens + sum of the K best survivals) / (fixed + verify[others + K])`` over all K that hold
-    at least `min` tokens of every draft; the smallest K on ties, or the largest (`tie`). With
-    `tiers` only the last K of every run of equal costs and the whole draft are considered; below
-    a survival of `cut` nothing is. If the best K does not promise 1 + `guard` times the rate of
-    verifying everything, everything is verified.
+    ``(tokens + sum of the K best survivals) / (fixed + verify[others + K])``, by stale survival,
+    over all K that hold at least `min` tokens of every draft; the smallest K on ties, or the
+    largest (`tie`). With `tiers` only the last K of every run of equal costs and the whole draft
+    are considered; below a survival of `cut` nothing is. If the best K does not promise 1 + `guard`
+    times the rate of verifying everything, everything is verified.
     """
-    num, gamma, reach = step.clock[0], survival.shape[1], len(step.verify_ns) - 1
-    least, most, worth = int(step.switches[LEAST]), step.switches[MOST] > 0.5, survival.reshape(-1)
-    size = num + step.clock[1]
-    drafted = 0
-    for r in range(num):
-        drafted += step.draft_len[r]
-        for j in range(min(least, step.draft_len[r])):
-            tokens += survival[r, j]
-            size += 1
-    others = num + step.clock[1]
-    total = rank_candidates(survival, step.draft_len, num, step.order, step.buckets)
-    whole = others + drafted
-    best, best_rate, rate = size - others, -1.0, -1.0
-    if size <= reach and step.verify_ns[size] >= 0:
-        rate = tokens / (fixed_ns + step.verify_ns[size])
-        best_rate = rate if not tiers or _is_edge(step.verify_ns, size, whole) else -1.0
-    for place in range(total):
-        if least > 0 and step.order[place] % gamma < least:
-            continue
-        size += 1
-        if size > reach:
-            break
-        tokens += worth[step.order[place]]
-        cost, rate = step.verify_ns[size], -1.0
-        if cost < 0:
-            continue
-        rate = tokens / (fixed_ns + cost)
-        if worth[step.order[place]] < cut or (tiers and not _is_edge(step.verify_ns, size, whole)):
-            continue
-        if rate > best_rate or (most and rate == best_rate):
-            best, best_rate = size - others, rate
-    guarded = step.switches[GUARD] >= 0.0 and size == whole <= reach
-    return drafted if guarded and best_rate < (1.0 + step.switches[GUARD]) * rate else best
+    num, reach = step.clock[0], len(step.verify_ns) - 1
+    least = int(step.switches[LEAST])
+    others = size = num + step.clock[1]
+    whole = others + drafted_tokens(step)
+    if least > 0:
+        for r in range(num):
+            for j in range(min(least, step.draft_len[r])):
+                tokens += step.stale[r, j]
+                size += 1
+    total = rank_survivals(step.stale, step.draft_len, num, least, step.scratch)
+    ends = whole if tiers else NO_ENDS
+    if step.switches[MOST] > 0.5:
+        best, best_rate, rate = _peak(step, tokens, fixed_ns, size, total, cut, ends, True)
+    else:
+        best, best_rate, rate = _peak(step, tokens, fixed_ns, size, total, cut, ends, False)
+    guarded = step.switches[GUARD] >= 0.0 and whole <= reach
+    best = whole if guarded and best_rate < (1.0 + step.switches[GUARD]) * rate else best
+    return best - others
+
+
+@kernel_inlined
+def _peak(
+    step: Decision,
+    tokens: float,
+    fixed_ns: int,
+    size: int,
+    total: int,
+    cut: float,
+    ends: int,
+    most: bool,
+) -> tuple[int, float, float]:
+    """Return the size of pass with the highest rate, that rate, and the rate of the last size.
+
+    The sizes are those from `size` on, up to `total` ranked tokens more, as far as costs are known;
+    with `ends` only those that end a run of equal costs, or are `ends`. The largest wins a tie if
+    `most`, else the smallest. What selects a size stays out of the comparison with the best one,
+    so that the loop waits for nothing but the sum.
+    """
+    verify_ns, ranking = step.verify_ns, step.scratch.order.view(np.float64)
+    best, best_rate, rate = size, -1.0, -1.0
+    if size < len(verify_ns) and verify_ns[size] >= 0:
+        rate = tokens / (fixed_ns + verify_ns[size])
+        best_rate = rate if ends == NO_ENDS or _is_edge(verify_ns, size, ends) else -1.0
+    for place in range(min(total, len(verify_ns) - 1 - size)):
+        tokens += ranking[place]
+        here = size + place + 1
+        rate = tokens / (fixed_ns + verify_ns[here]) if verify_ns[here] >= 0 else -1.0
+        barred = (
+            rate < 0.0
+            or ranking[place] < cut
+            or (ends != NO_ENDS and not _is_edge(verify_ns, here, ends))
+        )
+        candidate = -2.0 if barred else rate
+        if candidate > best_rate or (most and candidate == best_rate):
+            best, best_rate = here, candidate
+    return best, best_rate, rate
 
 
 @kernel
@@ -105,8 +129,7 @@ def spend_budget(step: Decision) -> None:
         int(step.switches[LEAST]),
         int(step.memory[1]),
         step.verify_len,
-        step.order,
-        step.buckets,
+        step.scratch,
     )
 
 
@@ -147,9 +170,10 @@ def fill_tier(step: Decision) -> None:
         size += step.verify_len[r]
     if size >= len(step.verify_ns) or step.verify_ns[size] < 0:
         return
-    left = open_candidates(step.survival, step.draft_len, step.clock[0], step.verify_len, step.heap)
+    survival, draft_len, heap = step.survival, step.draft_len, step.scratch.order
+    left = open_candidates(survival, draft_len, step.clock[0], step.verify_len, heap)
     while left > 0 and size + 1 < len(step.verify_ns):
         if step.verify_ns[size + 1] != step.verify_ns[size]:
             break
-        left = take_candidate(step.survival, step.draft_len, step.verify_len, step.heap, left)
+        left = take_candidate(survival, draft_len, step.verify_len, heap, left)
         size += 1

@@ -5,21 +5,16 @@ from __future__ import annotations
 from math import ceil
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from dspark_sim.core import UserError
 from dspark_sim.jit import kernel
-from dspark_sim.policies.budget import (
-    MEMORY,
-    budget_is_due,
-    drafted_tokens,
-    keep_budget,
-    spend_budget,
-)
+from dspark_sim.policies.budget import MEMORY, drafted_tokens
 from dspark_sim.policies.kernel_policy import DCUT, RATIO, KernelPolicy
-from dspark_sim.policies.search import rank_candidates
+from dspark_sim.policies.search import rank_survivals
 from dspark_sim.policies.switches import TRIMMING
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from dspark_sim.policies.kernel_policy import Decision
@@ -64,37 +59,30 @@ def read_ratio(spec: Spec) -> KernelPolicy:
 
 
 @kernel
-def ratio(params: NDArray[np.float64], step: Decision) -> None:
-    """Verify the best ⌈ρ · drafted⌉ tokens; all of them beyond `width` requests."""
+def ratio(params: NDArray[np.float64], step: Decision) -> int:
+    """Spend a budget of ⌈ρ · drafted⌉ tokens; of all of them beyond `width` requests."""
     drafted = drafted_tokens(step)
     narrow = params[1] < 0.5 or step.clock[0] <= params[1]
-    keep_budget(step, ceil(params[0] * drafted) if narrow else drafted)
-    spend_budget(step)
+    return ceil(params[0] * drafted) if narrow else drafted
 
 
 @kernel
-def dcut(step: Decision) -> None:
+def dcut(step: Decision) -> int:
     """Maximise (Σ of the ⌈ρ · drafted⌉ best survivals) / T over ρ = 1/4, 1/2, 3/4, 1.
 
     The smallest share wins a tie. Where the cost of any of the four is unknown, all is verified.
     """
-    if budget_is_due(step):
-        keep_budget(step, _best_share(step))
-    spend_budget(step)
-
-
-@kernel
-def _best_share(step: Decision) -> int:
     others, drafted = step.clock[0] + step.clock[1], drafted_tokens(step)
-    fixed_ns, worth = step.clock[3] + step.clock[4], step.stale.reshape(-1)
-    rank_candidates(step.stale, step.draft_len, step.clock[0], step.order, step.buckets)
+    fixed_ns = step.clock[3] + step.clock[4]
+    rank_survivals(step.stale, step.draft_len, step.clock[0], 0, step.scratch)
+    ranking = step.scratch.order.view(np.float64)
     best, best_rate, expected, taken = drafted, -1.0, 0.0, 0
     for quarter in range(1, QUARTERS + 1):
         budget = ceil(quarter * drafted / QUARTERS)
         if others + budget >= len(step.verify_ns) or step.verify_ns[others + budget] < 0:
             return drafted
         while taken < budget:
-            expected += worth[step.order[taken]]
+            expected += ranking[taken]
             taken += 1
         rate = expected / (fixed_ns + step.verify_ns[others + budget])
         if rate > best_rate:

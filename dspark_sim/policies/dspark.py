@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspark_sim.jit import kernel
-from dspark_sim.policies.budget import (
-    MEMORY,
-    budget_is_due,
-    global_budget,
-    keep_budget,
-    spend_budget,
-)
+from dspark_sim.policies.budget import MEMORY
 from dspark_sim.policies.kernel_policy import DSPARK, DSPARK_ASYNC, KernelPolicy
 from dspark_sim.policies.search import sort_places, spread_candidates
 from dspark_sim.policies.switches import BUDGET, TRIMMING
@@ -56,19 +50,20 @@ def dspark(step: Decision) -> None:
     tokens_in_batch = num + step.clock[1]
     fixed_ns = step.clock[3] + step.clock[4]
     step.verify_len[:num] = 0
-    total = spread_candidates(step.survival, step.draft_len, num, step.order, step.buckets)
+    total = spread_candidates(step.survival, step.draft_len, num, step.scratch)
     if step.verify_ns[tokens_in_batch] < 0:
         return
-    gamma, worth, bucket, ordered = step.survival.shape[1], step.survival.reshape(-1), 0, 0
+    gamma, worth = step.survival.shape[1], step.survival.reshape(-1)
+    order, buckets, bucket, ordered = step.scratch.order, step.scratch.buckets, 0, 0
     expected = float(num)
     rate = expected / (fixed_ns + step.verify_ns[tokens_in_batch])
     for place in range(min(total, len(step.verify_ns) - 1 - tokens_in_batch)):
         if place == ordered:
-            while step.buckets[bucket] == ordered:
+            while buckets[bucket] == ordered:
                 bucket += 1
-            sort_places(step.survival, step.order, ordered, step.buckets[bucket])
-            ordered = step.buckets[bucket]
-        best = step.order[place]
+            sort_places(worth, gamma, order, ordered, buckets[bucket])
+            ordered = buckets[bucket]
+        best = order[place]
         expected += worth[best]
         cost = step.verify_ns[tokens_in_batch + place + 1]
         if cost < 0 or expected / (fixed_ns + cost) <= rate:
@@ -78,14 +73,10 @@ def dspark(step: Decision) -> None:
 
 
 @kernel
-def dspark_async(step: Decision) -> None:
-    """Take the budget from stale survival by global search, the tokens by live survival.
+def dspark_async(step: Decision) -> tuple[float, int, bool, float]:
+    """Search (R + ΣS) / T over budgets of stale survivals, spend the best by live survival.
 
     A budget that is older than the drafts it is spent on is what keeps this form lossless. A
     request without history counts survival 1.
     """
-    if budget_is_due(step):
-        fixed_ns = step.clock[3] + step.clock[4]
-        tokens = float(step.clock[0])
-        keep_budget(step, global_budget(step, step.stale, tokens, fixed_ns, False, 0.0))
-    spend_budget(step)
+    return float(step.clock[0]), step.clock[3] + step.clock[4], False, 0.0

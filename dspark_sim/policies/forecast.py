@@ -13,7 +13,7 @@ from dspark_sim.policies.forecast_pool import (
     StepClock,
     request_surplus,
 )
-from dspark_sim.policies.search import NUM_BUCKETS, allocate_budget
+from dspark_sim.policies.search import allocate_budget, new_scratch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -171,6 +171,6 @@ class Forecast:
 def _spend(survival: Floats, draft_len: Ints, budget: int) -> Ints:
     num = len(draft_len)
     lengths = np.zeros(num, dtype=np.int64)
-    order, buckets = np.zeros(survival.size, np.int64), np.zeros(NUM_BUCKETS, np.int64)
-    allocate_budget(survival, draft_len, num, 0, budget, lengths, order, buckets)
+    scratch = new_scratch(num, survival.shape[1])
+    allocate_budget(survival, draft_len, num, 0, budget, lengths, scratch)
     return lengths

@@ -12,24 +12,26 @@ from dspark_sim.core import UserError
 from dspark_sim.policies.switches import AS_IS, Switches
 
 if TYPE_CHECKING:
+    from dspark_sim.policies.search import Scratch
     from dspark_sim.policies.view import DraftView, SchedulerView
 
-# Numbers of the rules, for `rules.decide`
+# Numbers of the rules, for `rules.decide`: those from `RATIO` on spend a budget, those from
+# `DSPARK_ASYNC` on find it by one search
 (
     FIXED,
     THRESHOLD,
     DSPARK,
-    DSPARK_ASYNC,
-    VLLM,
-    SGLANG,
-    TRT,
     ATOM,
     K_TABLE,
+    ORACLE,
     RATIO,
     DCUT,
     TETRIS,
     KNEE,
-    ORACLE,
+    DSPARK_ASYNC,
+    VLLM,
+    SGLANG,
+    TRT,
 ) = range(14)
 
 
@@ -38,7 +40,7 @@ class Decision(NamedTuple):
 
     `clock` is (num, prefill_tokens, num_sampling, fixed_ns, draft_ns of this step). `accepted` is
     read by the oracle alone. `memory` is the policy's own, kept between steps. `switches` are as
-    `Switches.packed` gives them. `heap`, `order` and `buckets` are scratch.
+    `Switches.packed` gives them.
     """
 
     clock: NDArray[np.int64]  # (5,)
@@ -53,9 +55,7 @@ class Decision(NamedTuple):
     switches: NDArray[np.float64]  # (5,)
     accepted: NDArray[np.int64]  # (R,), the oracle's door
     verify_len: NDArray[np.int64]  # (R,), the answer
-    heap: NDArray[np.int64]  # (R,)
-    order: NDArray[np.int64]  # (R * γ,)
-    buckets: NDArray[np.int64]  # (NUM_BUCKETS,)
+    scratch: Scratch
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class KernelPolicy:
 
     def decision(self, view: SchedulerView, accepted: NDArray[np.int64]) -> Decision:
         """Return the step as the rule's kernel reads it."""
-        from dspark_sim.policies.search import NUM_BUCKETS
+        from dspark_sim.policies.search import new_scratch
 
         num = view.num_requests
         drafting = int((view.draft_len > 0).sum())
@@ -151,7 +151,5 @@ class KernelPolicy:
             switches=np.array(self.switches.packed()),
             accepted=accepted,
             verify_len=np.zeros(num, dtype=np.int64),
-            heap=np.zeros(num, dtype=np.int64),
-            order=np.zeros(view.confidence.size, dtype=np.int64),
-            buckets=np.zeros(NUM_BUCKETS, dtype=np.int64),
+            scratch=new_scratch(*view.confidence.shape),
         )

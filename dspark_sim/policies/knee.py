@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspark_sim.jit import kernel
-from dspark_sim.policies.budget import MEMORY, keep_budget, spend_budget
+from dspark_sim.policies.budget import MEMORY
 from dspark_sim.policies.kernel_policy import KNEE, KernelPolicy
 from dspark_sim.policies.switches import TRIMMING
 
@@ -27,12 +27,11 @@ def read_knee(spec: Spec) -> KernelPolicy:
 
 
 @kernel
-def knee(step: Decision) -> None:
+def knee(step: Decision) -> int:
     """Verify as many drafts as the pass has room for up to M tokens, those of highest survival."""
     if step.memory[2] < 0.5:
         step.memory[2] = knee_of(step.verify_ns)
-    keep_budget(step, max(int(step.memory[2]) - step.clock[0] - step.clock[1], 0))
-    spend_budget(step)
+    return max(int(step.memory[2]) - step.clock[0] - step.clock[1], 0)
 
 
 @kernel

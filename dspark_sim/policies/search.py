@@ -9,7 +9,7 @@ already takes candidates from a heap.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -17,6 +17,21 @@ from dspark_sim.jit import kernel, kernel_inlined
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+NUM_BUCKETS = 65 * 32 + 1
+
+
+class Scratch(NamedTuple):
+    """What the searches over R requests of γ candidates write to; few arrays compile faster."""
+
+    order: NDArray[np.int64]  # (R * γ,), of candidates, or of requests
+    buckets: NDArray[np.int64]  # (NUM_BUCKETS + R * γ,): of each bucket, then of each candidate
+
+
+def new_scratch(num_requests: int, max_draft_len: int) -> Scratch:
+    """Return room for searches over so many requests with drafts of γ tokens at most."""
+    size = num_requests * max_draft_len
+    return Scratch(np.zeros(size, dtype=np.int64), np.zeros(NUM_BUCKETS + size, dtype=np.int64))
 
 
 @kernel
@@ -92,102 +107,133 @@ def take_candidate(
     return size
 
 
-# Buckets of survival: up to 128 to an octave, from 1 down to 2^-12; the last has what is smaller.
-NUM_BUCKETS = 12 * 128 + 1
-_MANTISSA_BITS, _BIAS = 52, 1023
+# Buckets of survival, the larger first: the leading bits of survival + 1/16, hence even between
+# powers of two and half as wide below 15/16, 7/16, 3/16 and 1/16 as above.
+_MANTISSA_BITS, _OFFSET = 52, 1.0 / 16.0
 
 
 @kernel_inlined
 def _fineness(candidates: int) -> int:
     """Return how many bits of the mantissa tell buckets apart: fewer buckets for few candidates."""
-    return 7 if candidates > 512 else 5 if candidates > 128 else 3
+    return 9 if candidates > 1024 else 8 if candidates > 256 else 7 if candidates > 64 else 5
 
 
 @kernel_inlined
-def _bucket(bits: int, fineness: int) -> int:
-    """Return the bucket of a survival given as the bits of its float, larger ones first."""
-    place = (_BIAS << fineness) - (bits >> (_MANTISSA_BITS - fineness))
-    return min(max(place, 0), 12 << fineness)
+def _last(fineness: int) -> int:
+    """Return the number of the last bucket, of survival 0."""
+    return 65 << fineness >> 4
 
 
 @kernel_inlined
 def _count(
-    bits: NDArray[np.int64],
+    survival: NDArray[np.float64],
     draft_len: NDArray[np.int64],
     num: int,
     least: int,
     fineness: int,
-    buckets: NDArray[np.int64],
+    scratch: Scratch,
 ) -> None:
-    for b in range((12 << fineness) + 1):
-        buckets[b] = 0
+    """Write the bucket of every candidate from `least` on, and how many each bucket holds."""
+    gamma, worth, shift = survival.shape[1], survival.reshape(-1), _MANTISSA_BITS - fineness
+    top, last = np.float64(1.0 + _OFFSET).view(np.int64) >> shift, _last(fineness)
+    bucket = scratch.buckets[NUM_BUCKETS:]
+    for i in range(num * gamma):  # of all at once: a loop without branches runs several abreast
+        place = top - (np.float64(worth[i] + _OFFSET).view(np.int64) >> shift)
+        bucket[i] = min(max(int(place), 0), last)
+    for b in range(last + 1):
+        scratch.buckets[b] = 0
     for r in range(num):
         for j in range(least, draft_len[r]):
-            buckets[_bucket(bits[r, j], fineness)] += 1
+            scratch.buckets[bucket[r * gamma + j]] += 1
+
+
+@kernel_inlined
+def _open_buckets(fineness: int, scratch: Scratch) -> int:
+    """Turn the numbers of candidates into where each bucket begins; return how many there are."""
+    total = 0
+    for b in range(_last(fineness) + 1):
+        here = scratch.buckets[b]
+        scratch.buckets[b] = total
+        total += here
+    return total
+
+
+@kernel
+def rank_survivals(
+    survival: NDArray[np.float64],
+    draft_len: NDArray[np.int64],
+    num: int,
+    least: int,
+    scratch: Scratch,
+) -> int:
+    """Write the survivals of all candidates from `least` on into `order`, the largest first.
+
+    They are its bytes read as floats. Returns how many there are.
+    """
+    gamma, worth = survival.shape[1], survival.reshape(-1)
+    ranking = scratch.order.view(np.float64)
+    bucket = scratch.buckets[NUM_BUCKETS:]
+    fineness = _fineness(num * gamma)
+    _count(survival, draft_len, num, least, fineness, scratch)
+    total = _open_buckets(fineness, scratch)
+    for r in range(num):
+        for j in range(least, draft_len[r]):
+            b = bucket[r * gamma + j]
+            ranking[scratch.buckets[b]] = worth[r * gamma + j]
+            scratch.buckets[b] += 1
+    for end in range(1, total):
+        value, place = ranking[end], end
+        while place > 0 and ranking[place - 1] < value:
+            ranking[place] = ranking[place - 1]
+            place -= 1
+        ranking[place] = value
+    return total
 
 
 @kernel_inlined
 def _insert(
-    worth: NDArray[np.float64], order: NDArray[np.int64], place: int, candidate: int
+    worth: NDArray[np.float64], gamma: int, order: NDArray[np.int64], place: int, candidate: int
 ) -> None:
-    """Put a candidate into the sorted first `place` of `order`, behind its equals."""
-    while place > 0 and worth[order[place - 1]] < worth[candidate]:
-        order[place] = order[place - 1]
+    """Put a candidate into the sorted first `place` of `order`; requests come in ascending."""
+    while place > 0:
+        before = order[place - 1]
+        if worth[before] > worth[candidate]:
+            break
+        if worth[before] == worth[candidate] and before % gamma <= candidate % gamma:
+            break
+        order[place] = before
         place -= 1
     order[place] = candidate
 
 
 @kernel
 def spread_candidates(
-    survival: NDArray[np.float64],
-    draft_len: NDArray[np.int64],
-    num: int,
-    order: NDArray[np.int64],
-    buckets: NDArray[np.int64],
+    survival: NDArray[np.float64], draft_len: NDArray[np.int64], num: int, scratch: Scratch
 ) -> int:
-    """Write all candidates, each as its index r * γ + j, bucket after bucket; return their number.
+    """Write all candidates into `order`, bucket after bucket; return how many there are.
 
-    `buckets` then says where each bucket ends; within one the order is not yet that of survival.
+    A candidate is written as its index r * γ + j. `buckets` then says where each bucket ends;
+    within one the order is not yet that of survival.
     """
-    bits, gamma = survival.view(np.int64), survival.shape[1]
+    gamma, bucket = survival.shape[1], scratch.buckets[NUM_BUCKETS:]
     fineness = _fineness(num * gamma)
-    _count(bits, draft_len, num, 0, fineness, buckets)
-    total = 0
-    for b in range((12 << fineness) + 1):
-        here = buckets[b]
-        buckets[b] = total
-        total += here
-    for j in range(gamma):
-        for r in range(num):
-            if j < draft_len[r]:
-                b = _bucket(bits[r, j], fineness)
-                order[buckets[b]] = r * gamma + j
-                buckets[b] += 1
+    _count(survival, draft_len, num, 0, fineness, scratch)
+    total = _open_buckets(fineness, scratch)
+    for r in range(num):
+        for candidate in range(r * gamma, r * gamma + draft_len[r]):
+            b = bucket[candidate]
+            scratch.order[scratch.buckets[b]] = candidate
+            scratch.buckets[b] += 1
     return total
 
 
 @kernel_inlined
 def sort_places(
-    survival: NDArray[np.float64], order: NDArray[np.int64], first: int, end: int
+    worth: NDArray[np.float64], gamma: int, order: NDArray[np.int64], first: int, end: int
 ) -> None:
     """Sort the spread candidates from place `first` up to `end`, where a bucket ends."""
-    worth = survival.reshape(-1)
     for place in range(first + 1, end):
-        _insert(worth, order, place, order[place])
-
-
-@kernel
-def rank_candidates(
-    survival: NDArray[np.float64],
-    draft_len: NDArray[np.int64],
-    num: int,
-    order: NDArray[np.int64],
-    buckets: NDArray[np.int64],
-) -> int:
-    """Write all candidates in order, each as its index r * γ + j; return how many there are."""
-    total = spread_candidates(survival, draft_len, num, order, buckets)
-    sort_places(survival, order, 0, total)
-    return total
+        _insert(worth, gamma, order, place, order[place])
 
 
 @kernel
@@ -198,33 +244,33 @@ def allocate_budget(
     least: int,
     budget: int,
     verify_len: NDArray[np.int64],
-    order: NDArray[np.int64],
-    buckets: NDArray[np.int64],
+    scratch: Scratch,
 ) -> None:
     """Give `budget` draft tokens to the candidates of highest survival, into `verify_len`.
 
     The first `least` tokens of every draft come before all others. Whole buckets are given at
     once; only the one where the budget ends is sorted.
     """
-    bits, worth, gamma = survival.view(np.int64), survival.reshape(-1), survival.shape[1]
-    fineness = _fineness(num * gamma)
-    _count(bits, draft_len, num, least, fineness, buckets)
+    gamma, worth = survival.shape[1], survival.reshape(-1)
+    bucket = scratch.buckets[NUM_BUCKETS:]
+    fineness = _fineness(num * gamma) - 2  # only one bucket is sorted
+    _count(survival, draft_len, num, least, fineness, scratch)
     for r in range(num):
         verify_len[r] = min(least, draft_len[r])
         budget -= verify_len[r]
     edge = 0
-    while edge <= 12 << fineness and budget >= buckets[edge]:
-        budget -= buckets[edge]
+    while edge <= _last(fineness) and budget >= scratch.buckets[edge]:
+        budget -= scratch.buckets[edge]
         edge += 1
     waiting = 0
-    for j in range(least, gamma):
-        for r in range(num):
-            if j < draft_len[r]:
-                b = _bucket(bits[r, j], fineness)
-                if b < edge:
-                    verify_len[r] = j + 1
-                elif b == edge:
-                    _insert(worth, order, waiting, r * gamma + j)
-                    waiting += 1
+    for r in range(num):
+        given = 0
+        for candidate in range(r * gamma + least, r * gamma + draft_len[r]):
+            b = bucket[candidate]
+            given += b < edge
+            if b == edge:
+                _insert(worth, gamma, scratch.order, waiting, candidate)
+                waiting += 1
+        verify_len[r] += given
     for place in range(min(waiting, budget)):
-        verify_len[order[place] // gamma] += 1
+        verify_len[scratch.order[place] // gamma] += 1

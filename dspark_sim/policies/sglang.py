@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspark_sim.jit import kernel
-from dspark_sim.policies.budget import (
-    MEMORY,
-    budget_is_due,
-    global_budget,
-    keep_budget,
-    spend_budget,
-    verify_everything,
-)
+from dspark_sim.policies.budget import MEMORY
 from dspark_sim.policies.kernel_policy import SGLANG, KernelPolicy
 from dspark_sim.policies.switches import BUDGET
 
@@ -39,17 +32,12 @@ def read_sglang(spec: Spec) -> KernelPolicy:
 
 
 @kernel
-def sglang(step: Decision) -> None:
-    """Search (R + ΣS) / T over budgets of stale survivals of 1e-6 or more, spend it live.
+def sglang(step: Decision) -> tuple[float, int, bool, float]:
+    """Search (R + ΣS) / T over budgets of stale survivals of 1e-6 or more, spend it live."""
+    return float(step.clock[0]), step.clock[3] + step.clock[4], False, LEAST_SURVIVAL
 
-    A step with prompt tokens is not scheduled: it verifies every draft whole.
-    """
-    if step.clock[1] > 0:
-        verify_everything(step)
-        return
-    if budget_is_due(step):
-        fixed_ns = step.clock[3] + step.clock[4]
-        tokens = float(step.clock[0])
-        budget = global_budget(step, step.stale, tokens, fixed_ns, False, LEAST_SURVIVAL)
-        keep_budget(step, budget)
-    spend_budget(step)
+
+@kernel
+def is_scheduled(step: Decision) -> bool:
+    """Return whether a step is scheduled: one with prompt tokens verifies every draft whole."""
+    return step.clock[1] == 0

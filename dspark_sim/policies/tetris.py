@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspark_sim.jit import kernel
-from dspark_sim.policies.budget import MEMORY, keep_budget, spend_budget, verify_everything
+from dspark_sim.policies.budget import MEMORY, drafted_tokens
 from dspark_sim.policies.kernel_policy import TETRIS, KernelPolicy
 from dspark_sim.policies.switches import TRIMMING
 
@@ -41,10 +41,7 @@ def tetris_length(params: NDArray[np.float64], num: int, gamma: int) -> int:
 
 
 @kernel
-def tetris(params: NDArray[np.float64], step: Decision) -> None:
+def tetris(params: NDArray[np.float64], step: Decision) -> int:
     """Verify the K · R tokens of highest cumulative probability; params = (K, from)."""
-    if step.clock[0] < params[1]:
-        verify_everything(step)
-        return
-    keep_budget(step, int(params[0]) * step.clock[0])
-    spend_budget(step)
+    narrow = step.clock[0] < params[1]
+    return drafted_tokens(step) if narrow else int(params[0]) * step.clock[0]

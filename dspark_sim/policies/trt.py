@@ -5,14 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspark_sim.jit import kernel
-from dspark_sim.policies.budget import (
-    MEMORY,
-    budget_is_due,
-    drafted_tokens,
-    global_budget,
-    keep_budget,
-    spend_budget,
-)
+from dspark_sim.policies.budget import MEMORY, drafted_tokens
 from dspark_sim.policies.kernel_policy import TRT, KernelPolicy
 from dspark_sim.policies.search import allocate_budget
 from dspark_sim.policies.switches import BUDGET, LEAST
@@ -50,31 +43,25 @@ def read_trt(spec: Spec) -> KernelPolicy:
 
 
 @kernel
-def trt(params: NDArray[np.float64], step: Decision) -> None:
+def trt(params: NDArray[np.float64], step: Decision) -> tuple[float, int, bool, float]:
     """Search (R + ΣS) / T with a floor of one draft token, guarded by gain and by drain.
 
     params = (tiers only, drain loss multiplier, requests of the tail batch).
     """
-    if budget_is_due(step):
-        fixed_ns = step.clock[3] + step.clock[4]
-        tokens, tiers = float(step.clock[0]), params[0] > 0.5
-        budget = global_budget(step, step.stale, tokens, fixed_ns, tiers, 0.0)
-        if params[1] > 0.0 and not _pays_at_the_tail(params, step, budget, fixed_ns):
-            budget = drafted_tokens(step)
-        keep_budget(step, budget)
-    spend_budget(step)
+    return float(step.clock[0]), step.clock[3] + step.clock[4], params[0] > 0.5, 0.0
 
 
 @kernel
-def _pays_at_the_tail(
-    params: NDArray[np.float64], step: Decision, budget: int, fixed_ns: int
-) -> bool:
+def pays_at_the_tail(params: NDArray[np.float64], step: Decision, budget: int) -> bool:
     """Return whether the time saved now exceeds what the tokens given up cost at the run's tail.
 
     T(all) − T(K) > loss · (1 − τ(K) / τ(all)) · T(tail): a request that is τ(K) / τ(all) as fast
     runs that share of a step longer, in a batch of only `tail` requests.
     """
+    if params[1] == 0.0:
+        return True
     others, drafted = step.clock[0] + step.clock[1], drafted_tokens(step)
+    fixed_ns = step.clock[3] + step.clock[4]
     gamma, reach = step.survival.shape[1], len(step.verify_ns) - 1
     if drafted == 0 or others + drafted > reach or step.verify_ns[others + drafted] < 0:
         return True
@@ -86,8 +73,7 @@ def _pays_at_the_tail(
         int(step.switches[LEAST]),
         budget,
         step.verify_len,
-        step.order,
-        step.buckets,
+        step.scratch,
     )
     for r in range(step.clock[0]):
         for j in range(step.draft_len[r]):

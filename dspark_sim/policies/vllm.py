@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from dspark_sim.jit import kernel
-from dspark_sim.policies.budget import (
-    MEMORY,
-    budget_is_due,
-    global_budget,
-    keep_budget,
-    spend_budget,
-)
+from dspark_sim.policies.budget import MEMORY
 from dspark_sim.policies.kernel_policy import VLLM, KernelPolicy
 from dspark_sim.policies.switches import BUDGET
 
@@ -37,14 +31,11 @@ def read_vllm(spec: Spec) -> KernelPolicy:
 
 
 @kernel
-def vllm(step: Decision) -> None:
-    """Choose the budget B that maximises (N + ΣS) / (draft[R] + verify[T + B]) over all B.
+def vllm(step: Decision) -> tuple[float, int, bool, float]:
+    """Search (N + ΣS) / (draft[R] + verify[T + B]) over all budgets B, the smallest on a tie.
 
     S are the survivals of the step before (1 for a new request), N the requests that sample in
     this step, T all tokens that are not drafts, prefill chunks included; the verify table is made
-    monotone. The fewest tokens win a tie. The budget then goes to the highest live survivals.
+    monotone. The budget then goes to the highest live survivals.
     """
-    if budget_is_due(step):
-        tokens = float(step.clock[2])
-        keep_budget(step, global_budget(step, step.stale, tokens, step.clock[4], False, 0.0))
-    spend_budget(step)
+    return float(step.clock[2]), step.clock[4], False, 0.0

@@ -13,7 +13,12 @@ import pandas as pd
 from dspark_sim.core import NS_PER_S
 from dspark_sim.simulator import state as s
 from dspark_sim.simulator.fleet import merged, replica_of_steps
-from dspark_sim.simulator.metrics import request_latencies, run_metrics, window_metrics
+from dspark_sim.simulator.metrics import (
+    latency_statistics,
+    request_latencies,
+    run_metrics,
+    window_metrics,
+)
 from dspark_sim.simulator.result import Result, to_json
 
 if TYPE_CHECKING:
@@ -58,16 +63,21 @@ def collect(
     # issued in it partly run while the load already drains. In an open loop it is the arrivals.
     moment = state.requests[s.FINISH if scenario.concurrency else s.ARRIVAL]
     inside = (moment > opened[s.C_TIME]) & (moment <= closed[s.C_TIME])
+    latencies = latency_statistics(requests, gaps)
+    own = latencies
+    if trimmed:
+        between = gaps[opened[s.C_GAPS] : closed[s.C_GAPS]]
+        own = latency_statistics(requests[inside], between)
     summary = {
         "window": "trimmed" if trimmed else "whole",
         **window_metrics(
             closed - opened,
             requests[inside] if trimmed else requests,
-            gaps[opened[s.C_GAPS] : closed[s.C_GAPS]],
+            own,
             profile.num_gpus,
             len(replicas),
         ),
-        **run_metrics(state.counters, requests, gaps, objectives),
+        **run_metrics(state.counters, requests, latencies, objectives),
     }
     config = {
         "scenario": scenario.model_dump(mode="json"),

@@ -110,8 +110,7 @@ class Replica:
             self._plan()
             draft(self.acceptance, state, self.rule.want_confidence, self.rule.lag)
             self._decide()
-        memory = state.history.shape[1] if self.rule.want_confidence else 0
-        status = int(finish_step(engine, state, memory))
+        status = int(finish_step(engine, state))
         return s.HORIZON if status == s.DONE else status
 
     def _plan(self) -> None:
@@ -130,7 +129,7 @@ class Replica:
             return
         drafted = self.state.rows[s.ROW_DRAFT, :num]
         view = SchedulerView(
-            **vars(self._draft_view()),
+            **vars(self._draft_view(np.minimum(drafted, 1))),
             draft_len=drafted.copy(),
             confidence=self.state.confidence[:num, : self.engine.gamma].copy(),
         )
@@ -153,11 +152,14 @@ class Replica:
             )
         return lengths.astype(np.int64)
 
-    def _draft_view(self) -> DraftView:
+    def _draft_view(self, drafted: Ints | int = 0) -> DraftView:
+        """Return what is known before drafting; `drafted` (R,) says whose live draft is kept."""
         state, clock, rule = self.state, self.state.clock, self.rule
         num = int(clock[s.DECODES])
         slots = state.rows[s.ROW_SLOT, :num]
         request = state.slots[s.REQUEST, slots]
+        newest = state.slots[s.HISTORY, slots] - drafted
+        kept = (newest[:, np.newaxis] - np.arange(s.KEPT - 1)) % s.KEPT
         return DraftView(
             time_s=float(clock[s.NOW]) / NS_PER_S,
             request=request,
@@ -166,7 +168,7 @@ class Replica:
             decode_steps=state.requests[s.STEPS, request],
             last_verify_len=state.slots[s.LAST_VERIFY, slots],
             last_accepted=state.slots[s.LAST_ACCEPTED, slots],
-            history=state.history[slots][:, :, : self.engine.gamma],
+            history=state.history[slots[:, np.newaxis], kept, : self.engine.gamma],
             prefill_tokens=int(clock[s.PREFILL_TOKENS]),
             num_sampling=int(clock[s.SAMPLING]),
             num_waiting=int(clock[s.VISIBLE] - clock[s.HEAD] + clock[s.STACKED]),

@@ -88,7 +88,10 @@ def plan_drafts(engine: Engine, rule: Rule, state: State) -> None:
 
 @kernel_inlined
 def draft(acceptance: AcceptanceTables, state: State, want_confidence: bool, lag: int) -> None:
-    """Draft the rows' blocks: confidence for the policy, and the outcome hidden from it."""
+    """Draft the rows' blocks: confidence for the policy, and the outcome hidden from it.
+
+    Each request's live survivals join its history; `stale` is what they were `lag` drafts ago.
+    """
     rows, slots, requests = state.rows, state.slots, state.requests
     for r in range(state.clock[s.DECODES]):
         slot = rows[s.ROW_SLOT, r]
@@ -106,21 +109,28 @@ def draft(acceptance: AcceptanceTables, state: State, want_confidence: bool, lag
             length,
             want_confidence,
             state.cursor[slot],
-            state.difficulty[slot],
+            state.odds[slot],
             state.confidence[r],
         )
         if want_confidence:
-            survival = 1.0
-            for j in range(state.confidence.shape[1]):
-                if j >= length:
-                    state.confidence[r, j] = 0.0
-                survival *= state.confidence[r, j]
-                state.survival[r, j] = survival
-            for j in range(state.confidence.shape[1]):
-                if lag == 0:
-                    state.stale[r, j] = state.survival[r, j]
-                else:
-                    state.stale[r, j] = state.history[slot, lag - 1, j]
+            _multiply(state, r, slot, length, lag)
+
+
+@kernel_inlined
+def _multiply(state: State, row: int, slot: int, length: int, lag: int) -> None:
+    """Write live and stale survivals of a drafted row, and keep the live ones."""
+    past = (state.slots[s.HISTORY, slot] + 1 - lag) & (s.KEPT - 1)
+    newest = (state.slots[s.HISTORY, slot] + (length > 0)) & (s.KEPT - 1)
+    survival = 1.0
+    for j in range(state.confidence.shape[1]):
+        if j >= length:
+            state.confidence[row, j] = 0.0
+        survival *= state.confidence[row, j]
+        state.survival[row, j] = survival
+        if length > 0:
+            state.history[slot, newest, j] = survival
+        state.stale[row, j] = state.history[slot, past, j] if lag > 0 else survival
+    state.slots[s.HISTORY, slot] = newest
 
 
 @kernel_inlined
@@ -175,19 +185,14 @@ def apply_rule(rule: Rule, state: State) -> None:
         rule.switches,
         rows[s.ROW_ACCEPTED],
         rows[s.ROW_VERIFY],
-        rows[s.ROW_HEAP],
-        state.order,
-        state.buckets,
+        state.scratch,
     )
     decide(rule.rule, rule.params, decision)
 
 
 @kernel_inlined
-def finish_step(engine: Engine, state: State, memory: int) -> int:
-    """Price the step, let its time pass, commit its tokens. Return OUT_OF_RANGE or DONE.
-
-    The survivals of each request's last `memory` steps are kept.
-    """
+def finish_step(engine: Engine, state: State) -> int:
+    """Price the step, let its time pass, commit its tokens. Return OUT_OF_RANGE or DONE."""
     clock, counters, rows = state.clock, state.counters, state.rows
     drafting, longest, drafted = _drafting(state)
     verified = 0
@@ -220,7 +225,7 @@ def finish_step(engine: Engine, state: State, memory: int) -> int:
     counters[s.C_BUSY_NS] += step_ns
     counters[s.C_KV_BLOCK_NS] += held * step_ns
     counters[s.C_RUNNING_NS] += clock[s.RUNNING] * step_ns
-    _commit(engine, state, memory)
+    _commit(engine, state)
     if engine.record_steps and (counters[s.C_STEPS] - 1) % clock[s.RECORD_EVERY] == 0:
         record = state.steps[clock[s.NUM_STEPS]]
         record[0] = start
@@ -252,7 +257,7 @@ def _step_ns(engine: Engine, state: State, batch_tokens: int, drafting: int, lon
 
 
 @kernel_inlined
-def _commit(engine: Engine, state: State, memory: int) -> None:
+def _commit(engine: Engine, state: State) -> None:
     """Emit the tokens of all rows and prefills, and close up the running order."""
     clock, slots = state.clock, state.slots
     row, kept = 0, 0
@@ -261,7 +266,7 @@ def _commit(engine: Engine, state: State, memory: int) -> None:
         request = slots[s.REQUEST, slot]
         finished = False
         if slots[s.PREFILLED, slot] == slots[s.PREFILL_TARGET, slot]:
-            finished = _commit_row(state, row, slot, request, memory)
+            finished = _commit_row(state, row, slot, request)
             row += 1
         elif slots[s.CHUNK, slot] > 0:
             slots[s.PREFILLED, slot] += slots[s.CHUNK, slot]
@@ -278,7 +283,7 @@ def _commit(engine: Engine, state: State, memory: int) -> None:
 
 
 @kernel_inlined
-def _commit_row(state: State, row: int, slot: int, request: int, memory: int) -> bool:
+def _commit_row(state: State, row: int, slot: int, request: int) -> bool:
     """Commit min(accepted, verify_len) + 1 tokens of one request; return whether it is done."""
     clock, slots, rows, requests = state.clock, state.slots, state.rows, state.requests
     counters = state.counters
@@ -295,11 +300,6 @@ def _commit_row(state: State, row: int, slot: int, request: int, memory: int) ->
     counters[s.C_TOKENS] += emitted
     slots[s.LAST_VERIFY, slot] = verified
     slots[s.LAST_ACCEPTED, slot] = accepted
-    if memory > 0 and rows[s.ROW_DRAFT, row] > 0:
-        for j in range(state.survival.shape[1]):
-            for lag in range(memory - 1, 0, -1):
-                state.history[slot, lag, j] = state.history[slot, lag - 1, j]
-            state.history[slot, 0, j] = state.survival[row, j]
     add_gap(state, request, clock[s.NOW])
     return requests[s.EMITTED, request] == requests[s.OUTPUT, request]
 
@@ -326,7 +326,6 @@ def advance(
 ) -> int:
     """Run the steps that begin before `until_ns` under a built-in rule; return why it stopped."""
     clock = state.clock
-    memory = rule.lag if rule.want_confidence else 0
     while True:
         if records_full(engine, state):
             return s.RECORDS_FULL
@@ -338,7 +337,7 @@ def advance(
             plan_drafts(engine, rule, state)
             draft(acceptance, state, rule.want_confidence, rule.lag)
             apply_rule(rule, state)
-        if finish_step(engine, state, memory) == s.OUT_OF_RANGE:
+        if finish_step(engine, state) == s.OUT_OF_RANGE:
             return s.OUT_OF_RANGE
 
 

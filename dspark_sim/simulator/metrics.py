@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+    Statistics = list[tuple[str, float]]  # in ms, by name: mean, std, p50, ...
 
 PERCENTILES = (50, 90, 95, 99)
 PARTS = {
@@ -56,7 +57,7 @@ def request_latencies(frame: pd.DataFrame) -> pd.DataFrame:
 def window_metrics(
     counts: NDArray[np.int64],
     requests: pd.DataFrame,
-    gaps: NDArray[np.int64],
+    latencies: Mapping[str, Statistics],
     num_gpus: int,
     replicas: int = 1,
 ) -> dict[str, Any]:
@@ -68,8 +69,8 @@ def window_metrics(
         Growth of the engine's counters over the window.
     requests
         The requests whose latencies count.
-    gaps : (n, 2)
-        Inter-chunk gaps in ns with their numbers of chunks.
+    latencies
+        Statistics of the window, see `latency_statistics`.
     num_gpus, replicas
         GPUs of one replica, and replicas whose counters are summed in `counts`.
 
@@ -116,7 +117,7 @@ def window_metrics(
         "mean_kv_blocks": _ratio(counts[s.C_KV_BLOCK_NS], counts[s.C_BUSY_NS]),
         "preemptions": int(counts[s.C_PREEMPTIONS]),
         **_times_per_token(counts, replicas),
-        **_latencies(requests, gaps),
+        **{f"{name}_{key}_ms": value for name, rows in latencies.items() for key, value in rows},
     }
 
 
@@ -128,20 +129,21 @@ def _times_per_token(counts: NDArray[np.int64], replicas: int) -> dict[str, floa
     return found | {"us_token_idle": _ratio((time_ns - counts[s.C_BUSY_NS]) / 1e3, tokens)}
 
 
-def _latencies(requests: pd.DataFrame, gaps: NDArray[np.int64]) -> dict[str, float]:
-    """Return mean, spread and percentiles of ttft, tpot, icl and e2el, as `ttft_p50_ms`."""
-    found = {}
-    for name in ("ttft", "tpot", "icl", "e2el"):
-        by_chunk = name == "icl"
-        rows = _gap_statistics(gaps) if by_chunk else _statistics(requests[f"{name}_ms"].to_numpy())
-        found.update({f"{name}_{key}_ms": value for key, value in rows})
-    return found
+def latency_statistics(requests: pd.DataFrame, gaps: NDArray[np.int64]) -> dict[str, Statistics]:
+    """Return mean, spread and percentiles in ms of ttft, tpot, icl (per chunk of output) and e2el.
+
+    `gaps` (n, 2) are inter-chunk gaps in ns with their numbers of chunks.
+    """
+    return {
+        name: _gap_statistics(gaps) if name == "icl" else _statistics(requests[f"{name}_ms"])
+        for name in ("ttft", "tpot", "icl", "e2el")
+    }
 
 
 def run_metrics(
     counts: NDArray[np.int64],
     requests: pd.DataFrame,
-    gaps: NDArray[np.int64],
+    latencies: Mapping[str, Statistics],
     goodput: Mapping[str, float],
 ) -> dict[str, Any]:
     """Return the whole run under the keys of `vllm bench serve`; `itl` is per chunk of output."""
@@ -169,26 +171,22 @@ def run_metrics(
         "spec_decode_accepted_tokens": int(counts[s.C_ACCEPTED]),
     }
     for name in ("ttft", "tpot", "e2el", "itl"):
-        statistics = (
-            _gap_statistics(gaps)
-            if name == "itl"
-            else _statistics(requests[f"{name}_ms"].to_numpy())
-        )
-        for key, value in statistics:
+        for key, value in latencies["icl" if name == "itl" else name]:
             label = "median" if key == "p50" else key
             summary[f"{label}_{name}_ms"] = value
     return summary
 
 
-def _statistics(values: Floats) -> list[tuple[str, float]]:
-    kept = values[~np.isnan(values)]
+def _statistics(column: pd.Series[float]) -> Statistics:
+    values = column.to_numpy(np.float64)
+    kept: Floats = values[~np.isnan(values)].astype(np.float64, copy=False)
     spread = float(np.std(kept)) if len(kept) else float("nan")
     found = np.percentile(kept, PERCENTILES) if len(kept) else np.full(len(PERCENTILES), np.nan)
     percentiles = [(f"p{p}", float(v)) for p, v in zip(PERCENTILES, found, strict=True)]
     return [("mean", _mean(kept)), ("std", spread), *percentiles]
 
 
-def _gap_statistics(gaps: NDArray[np.int64]) -> list[tuple[str, float]]:
+def _gap_statistics(gaps: NDArray[np.int64]) -> Statistics:
     """Return statistics over chunks, each row of `gaps` standing for `gaps[:, 1]` of them."""
     order = np.argsort(gaps[:, 0], kind="stable")
     ms, count = gaps[order, 0] / NS_PER_MS, gaps[order, 1]

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from dspark_sim.policies.search import NUM_BUCKETS
+from dspark_sim.acceptance.kernels import ring_size
+from dspark_sim.policies.search import Scratch, new_scratch
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,11 +59,10 @@ NUM_SLOT_ROWS = 10
     ROW_DRAFT,
     ROW_ACCEPTED,
     ROW_VERIFY,
-    ROW_HEAP,
     ROW_LAST_VERIFY,
     ROW_LAST_ACCEPTED,
-) = range(7)
-NUM_ROW_ROWS = 7
+) = range(6)
+NUM_ROW_ROWS = 6
 
 # Entries of `clock`
 (
@@ -145,6 +145,7 @@ STEP_COLUMNS = (
 
 PREFILL_NONE, PREFILL_CHUNKED, PREFILL_SEPARATE = 0, 1, 2
 DONE, RECORDS_FULL, OUT_OF_RANGE, HORIZON, READY_TO_DRAFT = range(5)
+KEPT = 4  # drafts whose survivals are kept of a request, the live one included; a power of two
 NEVER = np.iinfo(np.int64).max
 FIRST_STEPS = 2**10  # room for records of steps to begin with
 MOST_STEPS = 2**20  # records of a long run: beyond, every second, fourth, ... step is kept
@@ -203,16 +204,15 @@ class State(NamedTuple):
     slots: Ints  # (10, S)
     key: NDArray[np.uint64]  # (S,)
     level: Floats  # (S,)
-    history: Floats  # (S, 3, γ), newest first
+    history: Floats  # (S, KEPT, γ), a ring; HISTORY is the place of the newest
     cursor: Ints  # (S, 3)
-    difficulty: Floats  # (S, γ)
-    rows: Ints  # (7, S)
+    odds: Floats  # (S, ring_size(γ))
+    rows: Ints  # (6, S)
     confidence: Floats  # (S, γ)
     survival: Floats  # (S, γ)
     stale: Floats  # (S, γ)
     decision: Ints  # (5,) what the rules are told of the step
-    order: Ints  # (S * γ,) scratch of the rules
-    buckets: Ints  # (NUM_BUCKETS,) likewise
+    scratch: Scratch  # of the rules
     queue: Ints  # (N + 1,)
     stack: Ints  # (S,) preempted requests, the next to resume on top
     workers: Ints  # (W,) when each prefill worker is free
@@ -240,16 +240,15 @@ def new_state(engine: Engine, prompt: Ints, output: Ints, num_workers: int) -> S
         slots=slot_rows,
         key=np.zeros(slots, dtype=np.uint64),
         level=np.zeros(slots),
-        history=np.ones((slots, 3, gamma)),
+        history=np.ones((slots, KEPT, gamma)),
         cursor=np.zeros((slots, 3), dtype=np.int64),
-        difficulty=np.zeros((slots, gamma)),
+        odds=np.zeros((slots, ring_size(gamma))),
         rows=np.zeros((NUM_ROW_ROWS, slots), dtype=np.int64),
         confidence=np.zeros((slots, gamma)),
         survival=np.zeros((slots, gamma)),
         stale=np.zeros((slots, gamma)),
         decision=np.zeros(5, dtype=np.int64),
-        order=np.zeros(slots * gamma, dtype=np.int64),
-        buckets=np.zeros(NUM_BUCKETS, dtype=np.int64),
+        scratch=new_scratch(slots, gamma),
         queue=np.zeros(num + 1, dtype=np.int64),
         stack=np.zeros(slots, dtype=np.int64),
         workers=np.zeros(max(num_workers, 1), dtype=np.int64),

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import logit
 
 from dspark_sim.acceptance import ParametricAcceptance, load_acceptance
 from dspark_sim.core import UserError, parse_spec
@@ -106,6 +105,8 @@ class Doubts:
 
 def drift(source: str, scenario: Scenario) -> float:
     """Return the mean over positions of logit(rate of `source`) - logit(rate of the truth)."""
+    from scipy.special import logit
+
     gamma = scenario.num_speculative_tokens
     laws = [load_acceptance(name, gamma) for name in (source, scenario.acceptance)]
     for law in laws:

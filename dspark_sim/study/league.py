@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pandas as pd
-from scipy.special import stdtrit
 
 from dspark_sim.core import UserError, parse_spec
 from dspark_sim.policies import is_lossless
-from dspark_sim.study.seeds import aggregate, tidy
+from dspark_sim.study.seeds import aggregate, t_quantile, tidy
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -61,7 +60,7 @@ def league(runs: pd.DataFrame) -> pd.DataFrame:
             table[f"best_{name}"] = rival
             gains = 100.0 * (rates / rates.loc[rival] - 1.0)
             table[f"over_{name}_pct"] = gains.mean(axis=1)
-            width = gains.sem(axis=1) * stdtrit(gains.count(axis=1) - 1.0, 0.975)
+            width = gains.sem(axis=1) * t_quantile(gains.count(axis=1) - 1.0, 0.975)
             table[f"over_{name}_ci95"] = width
         table[list(KEPT)] = rows[list(KEPT)]
         table.insert(0, "concurrency", load)

@@ -7,9 +7,9 @@ from math import ceil, inf, sqrt
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import stdtrit
 
 from dspark_sim.core import UserError
+from dspark_sim.study.seeds import t_quantile
 from dspark_sim.study.slo import mean_and_half_width
 
 if TYPE_CHECKING:
@@ -96,7 +96,7 @@ class Race:
         if place == best:
             return False
         mean, error, seeds = self.loss(place, best)
-        bound = float(stdtrit(seeds - 1.0, 0.95))
+        bound = float(t_quantile(seeds - 1.0, 0.95))
         return mean - bound * error > 0 and mean > self.tolerance * self._scale(best)
 
     def _undecided(self) -> list[int]:
@@ -104,7 +104,7 @@ class Race:
         found = []
         for place in self.still_in():
             mean, error, seeds = self.loss(place, best)
-            bound = float(stdtrit(seeds - 1.0, 0.95))
+            bound = float(t_quantile(seeds - 1.0, 0.95))
             level = mean + bound * error <= self.tolerance * self._scale(best)
             if place != best and not level and len(self.samples[place]) < self.most:
                 found.append(place)

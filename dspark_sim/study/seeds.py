@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
-from scipy.special import stdtrit
 
 from dspark_sim.core import UserError, unknown_name
 
@@ -115,12 +114,19 @@ def over_seeds(
     groups = frame.groupby(list(keys), sort=False, dropna=False)
     values = groups[list(metrics)]
     mean = values.mean().astype(float)
-    width = values.sem() * stdtrit(values.count() - 1.0, 0.975)
+    width = values.sem() * t_quantile(values.count() - 1.0, 0.975)
     columns = {"n_seeds": groups[counted].count()}
     for metric in metrics:
         columns[metric] = mean[metric]
         columns[f"{metric}_ci95"] = width[metric]
     return pd.DataFrame(columns).reset_index()
+
+
+def t_quantile(freedom: Any, probability: float) -> Any:
+    """Return Student's t quantile, element by element; SciPy is loaded on the first call."""
+    from scipy.special import stdtrit
+
+    return stdtrit(freedom, probability)
 
 
 def percent_gain(value: pd.Series[float], baseline: pd.Series[float]) -> pd.Series[float]:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.special import stdtrit
 
 from dspark_sim.core import UserError, unknown_name
 from dspark_sim.simulator.metrics import PERCENTILES
+from dspark_sim.study.seeds import t_quantile
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,4 +83,4 @@ def mean_and_half_width(values: Sequence[float]) -> tuple[float, float]:
     if len(array) < 2:
         return float(array.mean()), np.inf
     spread = array.std(ddof=1) / np.sqrt(len(array))
-    return float(array.mean()), float(stdtrit(len(array) - 1.0, 0.975) * spread)
+    return float(array.mean()), float(t_quantile(len(array) - 1.0, 0.975) * spread)

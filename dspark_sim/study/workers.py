@@ -6,13 +6,17 @@ depend on who carries it out.
 
 from __future__ import annotations
 
+from collections import deque
+from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import lru_cache
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import joblib
+from joblib.externals.loky import get_reusable_executor
 
 from dspark_sim.core import RunError, UserError, unknown_name, whole_file
 from dspark_sim.jit import is_compiled
@@ -27,7 +31,10 @@ if TYPE_CHECKING:
     from dspark_sim.study.inputs import SharedInputs
     from dspark_sim.study.run import CarryOut, Run, Summary
 
+    Task = tuple[Run, str, str, str]  # a run and the paths of its three pieces
+
 BACKENDS = ("loky", "dask")
+AHEAD = 2  # tasks that each worker is given before it has done the first of them
 
 
 @dataclass(frozen=True)
@@ -39,7 +46,7 @@ class Workers:
     backend
         "loky": processes on this computer; "dask": the workers of a Dask cluster.
     jobs
-        Processes of loky; -1: one per core.
+        Processes that carry out runs, this one included; -1: one per core.
     scheduler
         Address of Dask's scheduler, as in tcp://10.0.0.1:8786.
 
@@ -87,14 +94,14 @@ def in_process(inputs: SharedInputs) -> Iterator[CarryOut]:
 
 @contextmanager
 def processes(inputs: SharedInputs, jobs: int, out: Path | None) -> Iterator[CarryOut]:
-    """Carry out runs in worker processes, each of which maps every input once, from a file.
+    """Carry out runs here and in `jobs` - 1 worker processes, which map every input from a file.
 
     A worker is sent the run and the paths of its inputs, nothing else. Where nothing is compiled
-    yet the first run is carried out here, so that the workers find the kernels on disk.
+    yet the first run is carried out alone, so that the workers find the kernels on disk.
     """
     with scratch(out) as shelf, in_process(inputs) as alone:
 
-        def shelved(run: Run) -> list[str]:
+        def shelved(run: Run) -> Task:
             paths = []
             for name, make in inputs.pieces(run.scenario).items():
                 path = shelf / name
@@ -102,22 +109,60 @@ def processes(inputs: SharedInputs, jobs: int, out: Path | None) -> Iterator[Car
                     with whole_file(path) as aside:
                         joblib.dump(make(), aside)
                 paths.append(str(path))
-            return paths
+            profiles, acceptance, trace = paths
+            return run, profiles, acceptance, trace
 
         def carry_out(runs: Sequence[Run]) -> Iterator[tuple[int, Summary]]:
             first = [] if is_compiled() else runs[:1]
             yield from alone(first)
-            tasks = [joblib.delayed(_with_files)(run, *shelved(run)) for run in runs[len(first) :]]
-            pool = joblib.Parallel(n_jobs=jobs, return_as="generator_unordered", batch_size=1)
-            try:
-                yield from pool(tasks)
-            except BrokenProcessPool:
-                raise RunError(
-                    "a worker process was killed, perhaps for want of memory; what was finished "
-                    "is kept: give the same command again, with fewer --jobs"
-                ) from None
+            yield from _shared([shelved(run) for run in runs[len(first) :]], jobs - 1)
 
         yield carry_out
+
+
+def _shared(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, Summary]]:
+    """Carry out tasks from the front in worker processes, from the back here."""
+    waiting = deque(tasks)
+    landed: SimpleQueue[Future[tuple[int, Summary]]] = SimpleQueue()
+    pool, ended = get_reusable_executor(workers), False
+
+    def send() -> None:
+        with suppress(IndexError):
+            task = waiting.popleft()
+            try:
+                pool.submit(_with_files, *task).add_done_callback(receive)
+            except BrokenProcessPool as error:
+                lost: Future[Any] = Future()
+                lost.set_exception(error)
+                landed.put(lost)
+
+    def receive(future: Future[tuple[int, Summary]]) -> None:
+        landed.put(future)
+        send()
+
+    try:
+        for _ in range(AHEAD * workers):
+            send()
+        for _ in tasks:
+            task = _last_of(waiting) if landed.empty() else None
+            yield landed.get().result() if task is None else _with_files(*task)
+        ended = True
+    except BrokenProcessPool:
+        raise RunError(
+            "a worker process was killed, perhaps for want of memory; what was finished is kept: "
+            "give the same command again, with fewer --jobs"
+        ) from None
+    finally:
+        waiting.clear()
+        if not ended:
+            pool.shutdown(kill_workers=True)
+
+
+def _last_of(waiting: deque[Task]) -> Task | None:
+    try:
+        return waiting.pop()
+    except IndexError:  # a worker took it
+        return None
 
 
 def _with_files(run: Run, profiles: str, acceptance: str, trace: str) -> tuple[int, Summary]:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import numpy as np
+import pandas as pd
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from dspark_sim.core import UserError, unknown_name
@@ -14,7 +15,9 @@ from dspark_sim.throughput.lookup import Rule
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pandas as pd
+    from numpy.typing import NDArray
+
+    FloatArray = NDArray[np.float64]
 
 DraftRule = Literal["captured", "linear"]
 Drafter = Literal["block", "autoregressive", "none"]
@@ -170,20 +173,26 @@ def check_table(frame: pd.DataFrame, spec: TableSpec, place: Place) -> pd.DataFr
     if frame.empty:
         raise UserError(f"{place.where}: the table is empty; it needs at least one measured row")
     columns = [name for name in spec.columns if name in frame or name not in spec.sparse]
-    whole = [name for name in spec.whole if name in columns]
-    full = frame.reindex(columns=columns).reset_index(drop=True)
-    blank = {column: 0 for column in spec.optional if column in whole}
-    full = full.astype("float64").fillna(blank)
-    _check_values(full, spec, place)
-    _check_order(full, spec, place)
-    return full.astype(dict.fromkeys(whole, "int64"))
+    table = {name: _numbers(frame, name, spec) for name in columns}
+    _check_values(table, spec, place)
+    _check_order(table, spec, place)
+    types = {name: np.int64 if name in spec.whole else np.float64 for name in columns}
+    return pd.DataFrame({name: values.astype(types[name]) for name, values in table.items()})
 
 
-def _check_values(frame: pd.DataFrame, spec: TableSpec, place: Place) -> None:
-    for column in frame.columns:
+def _numbers(frame: pd.DataFrame, name: str, spec: TableSpec) -> FloatArray:
+    """Return a column as floats (rows,); of what is not given, a count is 0, all else NaN."""
+    blank = 0.0 if name in spec.optional and name in spec.whole else np.nan
+    if name not in frame:
+        return np.full(len(frame), blank)
+    values = frame[name].to_numpy(np.float64)
+    return np.where(np.isnan(values), blank, values)
+
+
+def _check_values(table: Mapping[str, FloatArray], spec: TableSpec, place: Place) -> None:
+    for column, values in table.items():
         if column in ("p10_ms", "p90_ms"):
             continue
-        values = frame[column].to_numpy()
         whole, least = column in spec.whole, int(column in (spec.sizes, *spec.groups))
         positive = (column == "ms" and not spec.free) or column == "roofline_ms"
         good = np.isfinite(values) & (values > 0 if positive else values >= least)
@@ -196,31 +205,34 @@ def _check_values(frame: pd.DataFrame, spec: TableSpec, place: Place) -> None:
             raise UserError(
                 f"{place.row(row)}: {column} must be {kind} {rule}, got {values[row]:g}"
             )
-    if {"num_requests", "batch_tokens"} <= set(frame.columns):
-        bad = (frame["num_requests"] > frame["batch_tokens"]).to_numpy()
+    if {"num_requests", "batch_tokens"} <= set(table):
+        bad = table["num_requests"] > table["batch_tokens"]
         if bad.any():
             raise UserError(
                 f"{place.row(int(np.argmax(bad)))}: num_requests must not be more than batch_tokens"
             )
-    if "p10_ms" in spec.columns:
-        bad = ((frame["p10_ms"] > frame["ms"]) | (frame["p90_ms"] < frame["ms"])).to_numpy()
+    if "p10_ms" in table:
+        bad = (table["p10_ms"] > table["ms"]) | (table["p90_ms"] < table["ms"])
         if bad.any():
             row = int(np.argmax(bad))
             raise UserError(f"{place.row(row)}: ms must lie between p10_ms and p90_ms")
 
 
-def _check_order(frame: pd.DataFrame, spec: TableSpec, place: Place) -> None:
+def _check_order(table: Mapping[str, FloatArray], spec: TableSpec, place: Place) -> None:
     """Check that rows rise by size and, among equal sizes, by what tells them apart."""
-    keys = [spec.sizes, *(name for name in spec.ties if name in frame)]
-    groups = frame.groupby(list(spec.groups), sort=False) if spec.groups else [((), frame)]
-    for _, rows in groups:
-        steps = np.diff(rows[keys].to_numpy(), axis=0)
-        first = steps[np.arange(len(steps)), np.argmax(steps != 0, axis=1)]
-        bad = np.flatnonzero(first <= 0)
+    keys = [spec.sizes, *(name for name in spec.ties if name in table)]
+    rows = np.column_stack([table[key] for key in keys])
+    groups = np.column_stack([np.zeros(len(rows)), *(table[name] for name in spec.groups)])
+    for group in dict.fromkeys(map(tuple, groups.tolist())):
+        places = np.flatnonzero((groups == group).all(axis=1))
+        steps = np.diff(rows[places], axis=0)
+        fallen = np.argmax(steps != 0, axis=1)
+        bad = np.flatnonzero(steps[np.arange(len(steps)), fallen] <= 0)
         if len(bad):
-            at = int(bad[0])
-            fallen = int(np.argmax(steps[at] != 0)) if steps[at].any() else 0
-            key, row = keys[fallen], int(rows.index[at + 1])
-            before, value = rows[key].iloc[at], rows[key].iloc[at + 1]
-            fault = "is given twice" if value == before else f"comes after {before:.0f}"
-            raise UserError(f"{place.row(row)}: {key} {value:.0f} {fault}; rows must rise by it")
+            before, row = (int(places[bad[0] + step]) for step in (0, 1))
+            key = fallen[bad[0]]
+            value, last = rows[row, key], rows[before, key]
+            fault = "is given twice" if value == last else f"comes after {last:.0f}"
+            raise UserError(
+                f"{place.row(row)}: {keys[key]} {value:.0f} {fault}; rows must rise by it"
+            )

@@ -69,21 +69,25 @@ def with_defaults(requests: pd.DataFrame) -> pd.DataFrame:
     What is no number becomes NaN, for `first_fault` to find.
     """
     frame = pd.DataFrame(index=pd.RangeIndex(len(requests)))
-    numbers = np.arange(len(requests)).astype(str).astype(object)
-    given = {name: requests[name].to_numpy() for name in requests.columns}
-    frame["request_id"] = _text(given.get("request_id"), numbers)
+    numbers, nothing = frame.index.to_series(), pd.Series("", index=frame.index)
+    frame["request_id"] = _text(requests.get("request_id"), numbers)
     for name in NUMBERS:
-        frame[name] = pd.to_numeric(pd.Series(given[name]), errors="coerce").astype(np.float64)
-    frame["category"] = _text(given.get("category"), np.full(len(requests), "", dtype=object))
+        values = pd.Series(requests[name].to_numpy())
+        frame[name] = pd.to_numeric(values, errors="coerce").astype(np.float64)
+    frame["category"] = _text(requests.get("category"), nothing)
     return frame
 
 
 def _text(
-    values: npt.NDArray[np.object_] | None, default: npt.NDArray[np.object_]
+    column: pd.Series[str] | None, default: pd.Series[int] | pd.Series[str]
 ) -> pd.Series[str]:
-    if values is None:
-        return pd.Series(default).astype(str)
-    return pd.Series(np.where(pd.isna(values), default, values)).astype(str)
+    """Return a column as text, the default where it holds nothing."""
+    if column is None:
+        return default.astype(str)
+    given = column.reset_index(drop=True)
+    if isinstance(given.dtype, pd.StringDtype) and not given.isna().any():
+        return given.astype(str)
+    return given.astype(object).where(given.notna(), default).astype(str)
 
 
 def first_fault(frame: pd.DataFrame) -> Fault | None:
