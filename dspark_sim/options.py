@@ -83,7 +83,9 @@ Set = Annotated[
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Folder for the results.")]
 Json = Annotated[bool, typer.Option("--json", help="Print JSON alone.")]
-Jobs = Annotated[int, typer.Option("--jobs", help="Processes, this one included; -1: one per core.", **WHOLE)]
+Jobs = Annotated[
+    int, typer.Option("--jobs", help="Processes, this one too; -1: all cores.", **WHOLE)
+]
 Backend = Annotated[
     str, typer.Option("--backend", help="loky: processes here (--jobs); dask: a cluster.")
 ]
