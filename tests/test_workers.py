@@ -39,8 +39,14 @@ class Pool:
         assert workers == 1
 
     def submit(self, function, *arguments):
+        if not arguments:
+            return self.start(Future())
         self.sent.append(cloudpickle.dumps((function, arguments)))
         return self.land(Future(), function, arguments)
+
+    def start(self, ready):
+        ready.set_result(None)
+        return ready
 
     def land(self, future, function, arguments):
         self.mapped.append(joblib.load(arguments[2], mmap_mode="c"))
@@ -132,11 +138,30 @@ def test_a_killed_worker_is_told_in_one_sentence(pool, monkeypatch, tmp_path):
 
 def test_a_pool_that_is_lost_before_a_run_is_sent_is_told_too(pool, monkeypatch):
     def lost(self, function, *arguments):
-        raise BrokenProcessPool("no worker is left")
+        if arguments:
+            raise BrokenProcessPool("no worker is left")
+        return self.start(Future())
 
     monkeypatch.setattr(pool, "submit", lost)
     with pytest.raises(RunError, match="a worker process was killed"):
         sweep(scenario(), ["none", "vllm"], [1, 4], jobs=2)
+
+
+def test_a_worker_that_is_killed_while_it_starts_is_told_too(pool, monkeypatch):
+    def killed(self, ready):
+        ready.set_exception(BrokenProcessPool("a worker was terminated"))
+        return ready
+
+    monkeypatch.setattr(pool, "start", killed)
+    with pytest.raises(RunError, match="a worker process was killed"):
+        sweep(scenario(), ["none", "vllm"], [1, 4], jobs=2)
+
+
+def test_a_short_sweep_does_not_wait_for_workers_to_start(pool, monkeypatch):
+    monkeypatch.setattr(pool, "start", lambda self, ready: ready)
+    table = sweep(scenario(), ["none", "vllm"], [1, 4], jobs=2)
+    pd.testing.assert_frame_equal(table, sweep(scenario(), ["none", "vllm"], [1, 4]))
+    assert (pool.sent, pool.ends) == ([], [True])
 
 
 def test_nothing_is_started_where_nothing_is_missing(pool, tmp_path):

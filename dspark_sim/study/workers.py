@@ -99,7 +99,7 @@ def processes(inputs: SharedInputs, jobs: int, out: Path | None) -> Iterator[Car
     A worker is sent the run and the paths of its inputs, nothing else. Where nothing is compiled
     yet the first run is carried out alone, so that the workers find the kernels on disk.
     """
-    with scratch(out) as shelf, in_process(inputs) as alone:
+    with scratch(out) as shelf, in_process(inputs) as alone, _started(jobs - 1) as workers:
 
         def shelved(run: Run) -> Task:
             paths = []
@@ -115,16 +115,42 @@ def processes(inputs: SharedInputs, jobs: int, out: Path | None) -> Iterator[Car
         def carry_out(runs: Sequence[Run]) -> Iterator[tuple[int, Summary]]:
             first = [] if is_compiled() else runs[:1]
             yield from alone(first)
-            yield from _shared([shelved(run) for run in runs[len(first) :]], jobs - 1)
+            yield from _shared([shelved(run) for run in runs[len(first) :]], *workers)
 
         yield carry_out
 
 
-def _shared(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, Summary]]:
-    """Carry out tasks from the front in worker processes, from the back here."""
-    waiting = deque(tasks)
-    landed: SimpleQueue[Future[tuple[int, Summary]]] = SimpleQueue()
-    pool, ended = get_reusable_executor(workers), False
+@contextmanager
+def _started(count: int) -> Iterator[tuple[Any, list[Future[None]]]]:
+    """Start workers; give their pool, and what is done once each of them can work.
+
+    Where all was carried out before any of them could, they are stopped again.
+    """
+    pool = get_reusable_executor(count)
+    ready = [pool.submit(_be_ready) for _ in range(count)]
+    try:
+        yield pool, ready
+    finally:
+        if not any(future.done() for future in ready):
+            pool.shutdown(kill_workers=True)
+
+
+def _be_ready() -> None:
+    """Do nothing: what takes a worker a second is to load this module."""
+
+
+def _shared(
+    tasks: Sequence[Task], pool: Any, ready: Sequence[Future[None]]
+) -> Iterator[tuple[int, Summary]]:
+    """Carry out tasks from the front in workers, once they are ready, and from the back here."""
+    waiting, ended = deque(tasks), False
+    landed: SimpleQueue[Future[Any]] = SimpleQueue()
+
+    def begin(future: Future[None]) -> None:
+        if future.exception() is not None:
+            landed.put(future)
+        for _ in range(AHEAD):
+            send()
 
     def send() -> None:
         with suppress(IndexError):
@@ -136,13 +162,13 @@ def _shared(tasks: Sequence[Task], workers: int) -> Iterator[tuple[int, Summary]
                 lost.set_exception(error)
                 landed.put(lost)
 
-    def receive(future: Future[tuple[int, Summary]]) -> None:
+    def receive(future: Future[Any]) -> None:
         landed.put(future)
         send()
 
     try:
-        for _ in range(AHEAD * workers):
-            send()
+        for future in ready:
+            future.add_done_callback(begin)
         for _ in tasks:
             task = _last_of(waiting) if landed.empty() else None
             yield landed.get().result() if task is None else _with_files(*task)
