@@ -1,5 +1,9 @@
 """A request remembers what its last block drew: the next one is as if drawn alone."""
 
+import os
+import subprocess
+import sys
+
 import numba
 import numpy as np
 import pytest
@@ -65,3 +69,20 @@ def test_another_request_in_the_slot_begins_with_a_cursor_that_remembers_nothing
     alone = drafted(tables, [(4, 7), (5, 7)], 2)
     assert again[0].tolist() == alone[0].tolist()
     assert again[1].tolist() == alone[1].tolist()
+
+
+BITS = """
+import hashlib, numpy as np
+from dspark_sim.acceptance import load_acceptance
+confidence, accepted = load_acceptance("chat-dspark", 7).block(np.arange(500), np.arange(500), 7, 3)
+print(hashlib.sha256(confidence.tobytes() + accepted.tobytes()).hexdigest())
+"""
+
+
+def test_blocks_are_the_same_bits_on_a_processor_without_wide_registers(tmp_path):
+    plain = {"NUMBA_CPU_NAME": "generic", "NUMBA_CPU_FEATURES": "", "NUMBA_CACHE_DIR": tmp_path}
+    seen = {
+        subprocess.check_output([sys.executable, "-c", BITS], env=os.environ | changes, text=True)
+        for changes in ({}, {name: str(value) for name, value in plain.items()})
+    }
+    assert len(seen) == 1
