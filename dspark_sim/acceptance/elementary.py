@@ -1,7 +1,7 @@
 """Exponential and logarithm as plain arithmetic, so that loops over them run several abreast.
 
 A call into the C library keeps a loop scalar. Both are within two units in the last place, and the
-same on every platform.
+same bits however wide the processor's registers.
 """
 
 from __future__ import annotations
