@@ -22,22 +22,22 @@ WALKS = {
 
 
 @numba.njit
-def walk(tables, key, places, cursor, difficulty, want):
-    """Draft blocks one after another; `cursor` (3,), `difficulty` (ring_size(γ),) are handed on."""
+def walk(tables, key, places, cursor, odds, want):
+    """Draft blocks one after another; `cursor` (3,), `odds` (ring_size(γ),) are handed on."""
     confidence = np.zeros((len(places), 7))
     accepted = np.zeros(len(places), dtype=np.int64)
     for i in range(len(places)):
         position, length = places[i]
         accepted[i] = draft_block(
-            tables, 0, key, 0.3, position, length, want, cursor, difficulty, confidence[i]
+            tables, 0, key, 0.3, position, length, want, cursor, odds, confidence[i]
         )
     return confidence, accepted
 
 
 def drafted(tables, places, seed, want=True, memory=None):
-    cursor, difficulty = memory or (np.array([0, 0, -1]), np.full(ring_size(GAMMA), np.nan))
+    cursor, odds = memory or (np.array([0, 0, -1]), np.full(ring_size(GAMMA), np.nan))
     key = np.uint64(request_key(seed, 5))
-    return walk(tables, key, np.array(places, dtype=np.int64), cursor, difficulty, want)
+    return walk(tables, key, np.array(places, dtype=np.int64), cursor, odds, want)
 
 
 @pytest.fixture(scope="module")

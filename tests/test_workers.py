@@ -13,7 +13,7 @@ import pytest
 from dspark_sim.config import Scenario
 from dspark_sim.core import RunError, UserError
 from dspark_sim.study import sweep
-from dspark_sim.study.workers import AHEAD, Workers
+from dspark_sim.study.workers import AHEAD, IDLE_S, Workers
 
 RECORDING = "tiny-dspark-markov-t1"
 SENT_BYTES = 2_000
@@ -35,8 +35,8 @@ class Pool:
 
     sent, mapped, ends = [], [], []
 
-    def __init__(self, workers):
-        assert workers == 1
+    def __init__(self, workers, timeout):
+        assert (workers, timeout) == (1, IDLE_S)
 
     def submit(self, function, *arguments):
         if not arguments:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -79,7 +79,21 @@ def collect(
         ),
         **run_metrics(state.counters, requests, latencies, objectives),
     }
-    config = {
+    config = _provenance(scenario, replica, trace, profile, source, temperatures)
+    kept = requests if scenario.record != "summary" else requests[:0]
+    return Result(config, summary, kept, steps, gaps)
+
+
+def _provenance(
+    scenario: Scenario,
+    replica: Replica,
+    trace: Trace,
+    profile: EngineProfile,
+    source: AcceptanceSource,
+    temperatures: tuple[float, ...] | None,
+) -> dict[str, Any]:
+    """Return the scenario, its inputs with hashes, and versions: all that a result hangs on."""
+    return {
         "scenario": scenario.model_dump(mode="json"),
         "trace": {"name": trace.name, "origin": trace.origin, "requests": len(trace)},
         "profile": {"name": profile.name, **profile.provenance},
@@ -88,7 +102,7 @@ def collect(
         "policy": replica.policy_name,
         "max_draft_len": replica.engine.gamma,
         "max_running": replica.engine.max_running,
-        "record_every": int(state.clock[s.RECORD_EVERY]),
+        "record_every": int(replica.state.clock[s.RECORD_EVERY]),
         "hashes": {
             "trace": _hash(_content(trace.requests)),
             "profile": profile_hash(profile),
@@ -96,8 +110,6 @@ def collect(
         },
         "versions": dict(_versions()),
     }
-    kept = requests if scenario.record != "summary" else requests[:0]
-    return Result(config, summary, kept, steps, gaps)
 
 
 def _request_table(state: s.State, trace: Trace) -> pd.DataFrame:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     Task = tuple[Run, str, str, str]  # a run and the paths of its three pieces
 
 BACKENDS = ("loky", "dask")
+IDLE_S = 300  # after which a worker that has nothing to do ends
 AHEAD = 2  # tasks that each worker is given before it has done the first of them
 
 
@@ -126,7 +127,7 @@ def _started(count: int) -> Iterator[tuple[Any, list[Future[None]]]]:
 
     Where all was carried out before any of them could, they are stopped again.
     """
-    pool = get_reusable_executor(count)
+    pool = get_reusable_executor(count, timeout=IDLE_S)
     ready = [pool.submit(_be_ready) for _ in range(count)]
     try:
         yield pool, ready
@@ -149,6 +150,7 @@ def _shared(
     def begin(future: Future[None]) -> None:
         if future.exception() is not None:
             landed.put(future)
+            return
         for _ in range(AHEAD):
             send()
 
