@@ -16,7 +16,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 import joblib
-from joblib.externals.loky import get_reusable_executor
+from loky import get_reusable_executor
 
 from dspark_sim.core import RunError, UserError, unknown_name, whole_file
 from dspark_sim.jit import is_compiled
