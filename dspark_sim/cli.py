@@ -29,10 +29,7 @@ from dspark_sim.cli_trial import trial
 from dspark_sim.cli_tune import tune
 from dspark_sim.cli_validate import validate
 from dspark_sim.config import Scenario
-from dspark_sim.core import RunError, UserError
-
-_OBJECTS_BEFORE_COLLECTING = 1_000_000
-"""Libraries make objects by the hundred thousand; looking for garbage in them takes a while."""
+from dspark_sim.core import OBJECTS_BEFORE_COLLECTING, RunError, UserError
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -306,7 +303,7 @@ def lossless(
 
 def main() -> None:
     """Run the command line; a user's mistake is one sentence on stderr and exit code 2."""
-    gc.set_threshold(_OBJECTS_BEFORE_COLLECTING)
+    gc.set_threshold(OBJECTS_BEFORE_COLLECTING)
     atexit.register(gc.freeze)  # nor is there any use in looking at the end
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 NS_PER_S = 1_000_000_000
 NS_PER_MS = 1_000_000
+OBJECTS_BEFORE_COLLECTING = 1_000_000
+"""In a process of our own: libraries make objects by the hundred thousand, none of it garbage."""
 _MOST_VALUES = 1000
 
 

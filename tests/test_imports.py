@@ -1,5 +1,7 @@
 import ast
+import importlib
 import importlib.util
+import inspect
 import json
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import dspark_sim
 
 PACKAGE = Path(dspark_sim.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
+STUBS = sorted(PACKAGE.rglob("__init__.pyi"))
 HEAVY = {
     "torch",
     "matplotlib",
@@ -99,6 +102,21 @@ def test_importing_loads_nothing_heavy(module):
     if importlib.util.find_spec(module) is None:
         pytest.skip(f"{module} is not there yet")
     assert loaded_by(f"import {module}") == set()
+
+
+@pytest.mark.parametrize("stub", STUBS, ids=name_of)
+def test_a_room_gives_every_name_that_its_stub_lists(stub):
+    names = next(n.value for n in parsed(stub).body if isinstance(n, ast.Assign))
+    room = importlib.import_module(name_of(stub).removesuffix(".__init__"))
+    assert list(room.__all__) == ast.literal_eval(names) == sorted(ast.literal_eval(names))
+    for name in room.__all__:
+        assert not inspect.ismodule(getattr(room, name))
+
+
+def test_a_worker_loads_only_what_a_run_needs():
+    loaded = modules_after("import dspark_sim.study.workers")
+    for module in ("study.sweep", "study.plot", "throughput.probe", "throughput.formats"):
+        assert f"dspark_sim.{module}" not in loaded
 
 
 SIMULATING = (

@@ -1,5 +1,6 @@
 """Who carries out the runs of a sweep, and what is sent to them."""
 
+import gc
 import threading
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -11,9 +12,9 @@ import pandas as pd
 import pytest
 
 from dspark_sim.config import Scenario
-from dspark_sim.core import RunError, UserError
+from dspark_sim.core import OBJECTS_BEFORE_COLLECTING, RunError, UserError
 from dspark_sim.study import sweep
-from dspark_sim.study.workers import AHEAD, IDLE_S, Workers
+from dspark_sim.study.workers import AHEAD, BATCHES, IDLE_S, Workers
 
 RECORDING = "tiny-dspark-markov-t1"
 SENT_BYTES = 2_000
@@ -35,8 +36,9 @@ class Pool:
 
     sent, mapped, ends = [], [], []
 
-    def __init__(self, workers, timeout):
+    def __init__(self, workers, timeout, initializer, initargs):
         assert (workers, timeout) == (1, IDLE_S)
+        assert (initializer, initargs) == (gc.set_threshold, (OBJECTS_BEFORE_COLLECTING,))
 
     def submit(self, function, *arguments):
         if not arguments:
@@ -49,12 +51,18 @@ class Pool:
         return ready
 
     def land(self, future, function, arguments):
-        self.mapped.append(joblib.load(arguments[2], mmap_mode="c"))
+        [[_, _, acceptance, _], *_] = arguments[0]
+        self.mapped.append(joblib.load(acceptance, mmap_mode="c"))
         future.set_result(function(*arguments))
         return future
 
     def shutdown(self, kill_workers):
         self.ends.append(kill_workers)
+
+    @classmethod
+    def runs(cls):
+        batches = [cloudpickle.loads(sent)[1][0] for sent in cls.sent]
+        return [task[0] for batch in batches for task in batch]
 
 
 @pytest.fixture
@@ -92,6 +100,16 @@ def test_a_worker_is_sent_a_run_and_the_paths_of_its_inputs(pool, tmp_path):
     assert pool.ends == []
 
 
+def test_long_sweeps_go_to_workers_in_batches_that_shrink(pool):
+    rates = range(1, 1 + 3 * BATCHES)
+    table = sweep(scenario(requests=2), ["none"], request_rate=rates, jobs=2)
+    sizes = [len(cloudpickle.loads(sent)[1][0]) for sent in pool.sent]
+    assert (sizes[0], sizes[-1]) == (4, 1)
+    assert sizes == sorted(sizes, reverse=True)
+    assert [run.scenario.request_rate for run in pool.runs()] == list(rates)
+    assert table["request_rate"].tolist() == list(rates)
+
+
 def test_this_process_works_from_the_back_while_workers_are_busy(pool, monkeypatch):
     def later(self, future, *task):
         threading.Timer(0.5, Pool.land, (self, future, *task)).start()
@@ -101,7 +119,7 @@ def test_this_process_works_from_the_back_while_workers_are_busy(pool, monkeypat
     policies, loads = ["none", "fixed:3", "vllm"], [1, 4]
     table = sweep(scenario(), policies, loads, seeds=(0, 1), jobs=2)
     assert len(pool.sent) == AHEAD
-    first = [cloudpickle.loads(sent)[1][0].scenario for sent in pool.sent]
+    first = [run.scenario for run in pool.runs()]
     assert [(run.policy, run.seed) for run in first] == [("none", 0), ("none", 1)]
     pd.testing.assert_frame_equal(table, sweep(scenario(), policies, loads, seeds=(0, 1)))
 

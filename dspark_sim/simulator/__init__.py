@@ -1,6 +1,8 @@
-"""What happens: the discrete-event engine, its kernels, metrics and results."""
+"""What happens: the discrete-event engine, its kernels, metrics and results.
 
-from dspark_sim.simulator.result import Result
-from dspark_sim.simulator.simulate import Inputs, simulate
+Names are listed in `__init__.pyi`; each is loaded when it is first used.
+"""
 
-__all__ = ["Inputs", "Result", "simulate"]
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -24,7 +24,7 @@ TOTAL = "us_token"
 _LEAST_SHARE = 0.05  # of a difference: smaller parts of it are not named
 
 
-def read_runs(sources: Sequence[str | Path]) -> pd.DataFrame:
+def explain_runs(sources: Sequence[str | Path]) -> pd.DataFrame:
     """Return the runs of sweeps and of single results, one row each, as a sweep's table.
 
     Raises
@@ -54,7 +54,7 @@ def explain(runs: pd.DataFrame, baseline: str | None = None) -> pd.DataFrame:
     Parameters
     ----------
     runs
-        A sweep, as from `sweep` or `read_runs`.
+        A sweep, as from `sweep` or `explain_runs`.
     baseline
         The policy to compare with; by default, at each load, the fastest lossless one.
 

@@ -6,10 +6,11 @@ depend on who carries it out.
 
 from __future__ import annotations
 
+import gc
 from collections import deque
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from queue import SimpleQueue
@@ -18,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 import joblib
 from loky import get_reusable_executor
 
-from dspark_sim.core import RunError, UserError, unknown_name, whole_file
+from dspark_sim.core import OBJECTS_BEFORE_COLLECTING, RunError, UserError, unknown_name, whole_file
 from dspark_sim.jit import is_compiled
 from dspark_sim.study.cluster import cluster
 from dspark_sim.study.folder import scratch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
 
@@ -35,7 +36,8 @@ if TYPE_CHECKING:
 
 BACKENDS = ("loky", "dask")
 IDLE_S = 300  # after which a worker that has nothing to do ends
-AHEAD = 2  # tasks that each worker is given before it has done the first of them
+AHEAD = 2  # batches that each worker is given before it has done the first of them
+BATCHES = 16  # that a worker's share of what is left would make
 
 
 @dataclass(frozen=True)
@@ -101,22 +103,22 @@ def processes(inputs: SharedInputs, jobs: int, out: Path | None) -> Iterator[Car
     yet the first run is carried out alone, so that the workers find the kernels on disk.
     """
     with scratch(out) as shelf, in_process(inputs) as alone, _started(jobs - 1) as workers:
+        shelved: dict[str, str] = {}
 
-        def shelved(run: Run) -> Task:
-            paths = []
-            for name, make in inputs.pieces(run.scenario).items():
-                path = shelf / name
-                if not path.exists():
-                    with whole_file(path) as aside:
+        def task(run: Run) -> Task:
+            pieces = inputs.pieces(run.scenario)
+            for name, make in pieces.items():
+                if name not in shelved:
+                    shelved[name] = str(shelf / name)
+                    with whole_file(shelved[name]) as aside:
                         joblib.dump(make(), aside)
-                paths.append(str(path))
-            profiles, acceptance, trace = paths
+            profiles, acceptance, trace = (shelved[name] for name in pieces)
             return run, profiles, acceptance, trace
 
         def carry_out(runs: Sequence[Run]) -> Iterator[tuple[int, Summary]]:
             first = [] if is_compiled() else runs[:1]
             yield from alone(first)
-            yield from _shared([shelved(run) for run in runs[len(first) :]], *workers)
+            yield from _shared([task(run) for run in runs[len(first) :]], *workers)
 
         yield carry_out
 
@@ -127,7 +129,12 @@ def _started(count: int) -> Iterator[tuple[Any, list[Future[None]]]]:
 
     Where all was carried out before any of them could, they are stopped again.
     """
-    pool = get_reusable_executor(count, timeout=IDLE_S)
+    pool = get_reusable_executor(
+        count,
+        timeout=IDLE_S,
+        initializer=gc.set_threshold,
+        initargs=(OBJECTS_BEFORE_COLLECTING,),
+    )
     ready = [pool.submit(_be_ready) for _ in range(count)]
     try:
         yield pool, ready
@@ -137,7 +144,8 @@ def _started(count: int) -> Iterator[tuple[Any, list[Future[None]]]]:
 
 
 def _be_ready() -> None:
-    """Do nothing: what takes a worker a second is to load this module."""
+    """Look for no garbage among what a worker has loaded, which took it half a second."""
+    gc.freeze()
 
 
 def _shared(
@@ -155,14 +163,16 @@ def _shared(
             send()
 
     def send() -> None:
-        with suppress(IndexError):
-            task = waiting.popleft()
-            try:
-                pool.submit(_with_files, *task).add_done_callback(receive)
-            except BrokenProcessPool as error:
-                lost: Future[Any] = Future()
-                lost.set_exception(error)
-                landed.put(lost)
+        some = range(1 + len(waiting) // (BATCHES * len(ready)))
+        batch = [task for _ in some if (task := _taken(waiting.popleft))]
+        if not batch:
+            return
+        try:
+            pool.submit(_with_files, batch).add_done_callback(receive)
+        except BrokenProcessPool as error:
+            lost: Future[Any] = Future()
+            lost.set_exception(error)
+            landed.put(lost)
 
     def receive(future: Future[Any]) -> None:
         landed.put(future)
@@ -171,9 +181,12 @@ def _shared(
     try:
         for future in ready:
             future.add_done_callback(begin)
-        for _ in tasks:
-            task = _last_of(waiting) if landed.empty() else None
-            yield landed.get().result() if task is None else _with_files(*task)
+        left = len(tasks)
+        while left:
+            task = _taken(waiting.pop) if landed.empty() else None
+            done = landed.get().result() if task is None else _with_files([task])
+            left -= len(done)
+            yield from done
         ended = True
     except BrokenProcessPool:
         raise RunError(
@@ -186,15 +199,18 @@ def _shared(
             pool.shutdown(kill_workers=True)
 
 
-def _last_of(waiting: deque[Task]) -> Task | None:
+def _taken(take: Callable[[], Task]) -> Task | None:
     try:
-        return waiting.pop()
-    except IndexError:  # a worker took it
+        return take()
+    except IndexError:  # others took the rest
         return None
 
 
-def _with_files(run: Run, profiles: str, acceptance: str, trace: str) -> tuple[int, Summary]:
-    return run.number, run.carry_out(_kept(profiles), _kept(acceptance), _latest(trace))
+def _with_files(tasks: Sequence[Task]) -> list[tuple[int, Summary]]:
+    return [
+        (run.number, run.carry_out(_kept(profiles), _kept(acceptance), _latest(trace)))
+        for run, profiles, acceptance, trace in tasks
+    ]
 
 
 @lru_cache(maxsize=32)

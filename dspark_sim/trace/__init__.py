@@ -1,19 +1,8 @@
-"""What arrives: request traces, read, written and synthesised."""
+"""What arrives: request traces, read, written and synthesised.
 
-from dspark_sim.trace.files import read_trace, write_trace
-from dspark_sim.trace.load import list_traces, load_trace
-from dspark_sim.trace.plot import plot_trace
-from dspark_sim.trace.summary import summarize
-from dspark_sim.trace.synthesis import synthesize
-from dspark_sim.trace.trace import Trace
+Names are listed in `__init__.pyi`; each is loaded when it is first used.
+"""
 
-__all__ = [
-    "Trace",
-    "list_traces",
-    "load_trace",
-    "plot_trace",
-    "read_trace",
-    "summarize",
-    "synthesize",
-    "write_trace",
-]
+from lazy_loader import attach_stub
+
+__getattr__, __dir__, __all__ = attach_stub(__name__, __file__)

@@ -1,0 +1,4 @@
+from .result import Result
+from .simulate import Inputs, simulate
+
+__all__ = ["Inputs", "Result", "simulate"]
