@@ -14,7 +14,7 @@ import pytest
 from dspark_sim.config import Scenario
 from dspark_sim.core import OBJECTS_BEFORE_COLLECTING, RunError, UserError
 from dspark_sim.study import sweep
-from dspark_sim.study.workers import AHEAD, BATCHES, IDLE_S, Workers
+from dspark_sim.study.workers import AHEAD, IDLE_S, Workers, batch_size
 
 RECORDING = "tiny-dspark-markov-t1"
 SENT_BYTES = 2_000
@@ -100,14 +100,24 @@ def test_a_worker_is_sent_a_run_and_the_paths_of_its_inputs(pool, tmp_path):
     assert pool.ends == []
 
 
-def test_long_sweeps_go_to_workers_in_batches_that_shrink(pool):
-    rates = range(1, 1 + 3 * BATCHES)
-    table = sweep(scenario(requests=2), ["none"], request_rate=rates, jobs=2)
-    sizes = [len(cloudpickle.loads(sent)[1][0]) for sent in pool.sent]
-    assert (sizes[0], sizes[-1]) == (4, 1)
+def test_quick_runs_go_to_workers_in_batches_that_shrink():
+    sizes = [batch_size(waiting, 1, 60.0) for waiting in range(480, -1, -1)]
     assert sizes == sorted(sizes, reverse=True)
-    assert [run.scenario.request_rate for run in pool.runs()] == list(rates)
-    assert table["request_rate"].tolist() == list(rates)
+    assert (sizes[0], sizes[-1]) == (15, 1)
+    assert batch_size(480, 3, 60.0) == 7
+
+
+@pytest.mark.parametrize("runs_per_s", [0.0, 0.01, 1.0, 2.0])
+def test_long_runs_go_to_workers_one_by_one(runs_per_s):
+    assert batch_size(480, 1, runs_per_s) == 1
+
+
+def test_a_batch_gives_the_rows_that_its_runs_give_alone(pool, monkeypatch):
+    monkeypatch.setattr("dspark_sim.study.workers.batch_size", lambda *state: 5)
+    policies, loads = ["none", "fixed:3", "vllm"], [1, 4]
+    table = sweep(scenario(), policies, loads, seeds=(0, 1), jobs=2)
+    assert [len(cloudpickle.loads(sent)[1][0]) for sent in pool.sent] == [5, 5, 2]
+    pd.testing.assert_frame_equal(table, sweep(scenario(), policies, loads, seeds=(0, 1)))
 
 
 def test_this_process_works_from_the_back_while_workers_are_busy(pool, monkeypatch):

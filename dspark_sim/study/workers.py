@@ -7,6 +7,7 @@ depend on who carries it out.
 from __future__ import annotations
 
 import gc
+import time
 from collections import deque
 from concurrent.futures import Future
 from concurrent.futures.process import BrokenProcessPool
@@ -37,7 +38,8 @@ if TYPE_CHECKING:
 BACKENDS = ("loky", "dask")
 IDLE_S = 300  # after which a worker that has nothing to do ends
 AHEAD = 2  # batches that each worker is given before it has done the first of them
-BATCHES = 16  # that a worker's share of what is left would make
+BATCHES = 16  # that a worker's share of what is left would make, at least
+BATCH_S = 0.5  # that a batch of more than one run is to take at most
 
 
 @dataclass(frozen=True)
@@ -152,8 +154,9 @@ def _shared(
     tasks: Sequence[Task], pool: Any, ready: Sequence[Future[None]]
 ) -> Iterator[tuple[int, Summary]]:
     """Carry out tasks from the front in workers, once they are ready, and from the back here."""
-    waiting, ended = deque(tasks), False
+    waiting, left, ended = deque(tasks), len(tasks), False
     landed: SimpleQueue[Future[Any]] = SimpleQueue()
+    start = time.perf_counter()
 
     def begin(future: Future[None]) -> None:
         if future.exception() is not None:
@@ -163,8 +166,10 @@ def _shared(
             send()
 
     def send() -> None:
-        some = range(1 + len(waiting) // (BATCHES * len(ready)))
-        batch = [task for _ in some if (task := _taken(waiting.popleft))]
+        done = len(tasks) - left
+        runs_per_s = done / (time.perf_counter() - start) if done else 0.0
+        size = batch_size(len(waiting), len(ready), runs_per_s)
+        batch = [task for _ in range(size) if (task := _taken(waiting.popleft))]
         if not batch:
             return
         try:
@@ -181,12 +186,11 @@ def _shared(
     try:
         for future in ready:
             future.add_done_callback(begin)
-        left = len(tasks)
         while left:
             task = _taken(waiting.pop) if landed.empty() else None
-            done = landed.get().result() if task is None else _with_files([task])
-            left -= len(done)
-            yield from done
+            rows = landed.get().result() if task is None else _with_files([task])
+            left -= len(rows)
+            yield from rows
         ended = True
     except BrokenProcessPool:
         raise RunError(
@@ -197,6 +201,12 @@ def _shared(
         waiting.clear()
         if not ended:
             pool.shutdown(kill_workers=True)
+
+
+def batch_size(waiting: int, workers: int, runs_per_s: float) -> int:
+    """Return how many runs go to a worker together, where all processes do so many per second."""
+    quick = int(BATCH_S * runs_per_s / (workers + 1))
+    return max(1, min(waiting // (BATCHES * workers), quick))
 
 
 def _taken(take: Callable[[], Task]) -> Task | None:
