@@ -15,7 +15,14 @@ from model_nano import nano_drafter  # noqa: E402
 from dspark_sim.config import Scenario  # noqa: E402
 from dspark_sim.core import NS_PER_S, UserError  # noqa: E402
 from dspark_sim.model.engine import EngineRun  # noqa: E402
-from dspark_sim.model.engine.costs import Cell, CostBench, CostGrid, Script, cost_table  # noqa: E402
+from dspark_sim.model.engine.costs import (  # noqa: E402
+    Cell,
+    CostBench,
+    CostGrid,
+    Script,
+    cost_table,
+    profile_of_costs,
+)
 from dspark_sim.model.engine.schedule import Limits  # noqa: E402
 from dspark_sim.model.trial import TrialPlan, run_measures, run_trial  # noqa: E402
 from dspark_sim.simulator import simulate  # noqa: E402
@@ -106,14 +113,18 @@ def test_measures_of_a_run_are_the_simulators_metrics():
         assert found[name] == pytest.approx(result.summary[name], rel=1e-9), name
 
 
-def test_the_draft_of_a_cell_is_that_of_the_cell_without_a_chunk():
-    rows = [
+def cost_steps(*steps):
+    """Steps of two requests that verify 3 drafts: (chunk, step_ms, draft_ms)."""
+    return pd.DataFrame(
         {"requests": 2, "length": 3, "context": 48, "chunk": chunk, "ragged": False,
          "num_requests": 2 + (chunk > 0), "batch_tokens": 8 + chunk, "kv_tokens_read": 96,
          "step_ms": step, "draft_ms": draft}
-        for chunk, step, draft in ((0, 10.0, 4.0), (0, 12.0, 4.0), (16, 20.0, 5.0), (16, 22.0, 5.0))
-    ]  # fmt: skip
-    table = cost_table(pd.DataFrame(rows))
+        for chunk, step, draft in steps
+    )  # fmt: skip
+
+
+def test_the_draft_of_a_cell_is_that_of_the_cell_without_a_chunk():
+    table = cost_table(cost_steps((0, 10.0, 4.0), (0, 12.0, 4.0), (16, 20.0, 5.0), (16, 22.0, 5.0)))
     assert table["draft_ms"].tolist() == [4.0, 4.0]
     assert table["ms"].tolist() == [7.0, 17.0]
     assert table["n"].tolist() == [2, 2]
@@ -153,3 +164,17 @@ def test_every_step_of_a_cell_is_what_the_cell_says():
     for (requests, length), kv in first.items():
         assert 0 <= kv - first[requests, 0] <= requests * length, "every cell begins where all do"
     assert steps["ragged"].any()
+
+
+@pytest.mark.parametrize("slow", [(0, 500.0, 4.0), (0, 500.0, 494.0), (16, 500.0, 5.0)])
+def test_costs_are_a_profile_whatever_a_step_took(slow):
+    """The machine may stop for half a second anywhere: in a draft, a pass, beside a chunk."""
+    steps = cost_steps(*[(0, 10.0, 4.0), (16, 20.0, 5.0)] * 19, slow)
+    target = lively_target()
+    drafter = nano_drafter("dspark-markov", target)
+    table = profile_of_costs(steps, "stalled", target, drafter, Limits(4, 64, 96), {}).verify
+    assert (table["ms"] > 0).all()
+    assert table["ms"].between(table["p10_ms"], table["p90_ms"]).all()
+    priced = cost_table(steps)
+    paid = ((priced["ms"] + priced["draft_ms"]) * priced["n"]).sum()
+    assert paid == pytest.approx(steps["step_ms"].sum())

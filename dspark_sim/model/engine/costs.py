@@ -203,21 +203,23 @@ def _row(cell: Cell, report: StepReport) -> dict[str, float]:
 def cost_table(steps: pd.DataFrame) -> pd.DataFrame:
     """Return one row per cell: means over its steps, `ms` being all but the draft.
 
-    A prompt chunk is in no draft: in its cells the draft is what it is without one. Means, not
-    medians: what a run of many steps takes is their sum, with the slow ones in it.
+    A prompt chunk is in no draft: in its cells the draft is what it is without one, or what these
+    steps took for it where that is less. Means, not medians: what a run of many steps takes is
+    their sum, with the slow ones in it. `p10_ms` and `p90_ms` are percentiles of the steps, made
+    wide enough to hold the mean, which a single very slow step lifts above most of them.
     """
     cell = list(Cell._fields)
     groups = steps.groupby(cell, sort=False)
     table = groups.mean().round({"kv_tokens_read": 0})
     alone = table["draft_ms"].xs(0, level="chunk").rename("own")
-    table = table.join(alone, on=[name for name in cell if name != "chunk"])
-    table["draft_ms"] = table["own"].fillna(0.0)
+    own = table.join(alone, on=[name for name in cell if name != "chunk"])["own"].fillna(0.0)
+    table["draft_ms"] = table["draft_ms"].clip(upper=own)
     table["ms"] = table["step_ms"] - table["draft_ms"]
+    low, high = (groups["step_ms"].quantile(share) - table["draft_ms"] for share in (0.1, 0.9))
+    table["p10_ms"], table["p90_ms"] = low.clip(upper=table["ms"]), high.clip(lower=table["ms"])
     table["n"] = groups.size()
-    for name, share in (("p10_ms", 0.1), ("p90_ms", 0.9)):
-        table[name] = groups["step_ms"].quantile(share) - table["draft_ms"]
     counts = ("num_requests", "batch_tokens", "kv_tokens_read", "n")
-    return table.drop(columns=["own", "step_ms"]).reset_index().astype(dict.fromkeys(counts, int))
+    return table.drop(columns="step_ms").reset_index().astype(dict.fromkeys(counts, int))
 
 
 def profile_of_costs(
